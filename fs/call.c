@@ -1,5 +1,6 @@
 #include "fs/call.h"
 
+#include "core/base/actor.h"
 #include "core/base/lock.h"
 #include "core/base/sys.h"
 #include "core/base/util.h"
@@ -39,6 +40,7 @@ void call_plain_go(void)
 struct thread_call {
 	struct thread_call *next;
 	struct call call;
+	struct ckpt_actor actor; // without a request: that of the thread which made the call
 	void (*body)(struct call *c);
 	struct lane *lane;
 };
@@ -70,6 +72,8 @@ static struct thread_call *thread_call_new(const struct call *c, void (*body)(st
 	if (!t)
 		return NULL;
 	t->call = *c;
+	if (!c->req)
+		t->actor = ckpt_actor_get();
 	t->body = body;
 	t->lane = lane;
 	if (c->data) {
@@ -130,6 +134,25 @@ static struct thread_call *next_call(struct lane *l)
 	return t;
 }
 
+// The actor is the client of the request, which may be answered meanwhile. Without a request it stays the one that is set.
+static void run_for_client(struct call *c, void (*body)(struct call *c))
+{
+	const struct fuse_ctx *ctx = c->req ? fuse_req_ctx(c->req) : NULL;
+	struct ckpt_actor_scope was;
+
+	if (ctx)
+		was = ckpt_actor_set_client(ctx->uid, ctx->pid);
+	body(c);
+	if (ctx)
+		ckpt_actor_restore(&was);
+}
+
+static void run_thread_call(struct thread_call *t)
+{
+	(void)ckpt_actor_set(&t->actor); // not that of the call before
+	run_for_client(&t->call, t->body);
+}
+
 static void *thread_main(void *arg)
 {
 	struct thread_call *t = arg;
@@ -137,7 +160,7 @@ static void *thread_main(void *arg)
 	while (t) {
 		struct lane *lane = t->lane;
 
-		t->body(&t->call);
+		run_thread_call(t);
 		thread_call_free(t);
 		t = next_call(lane);
 	}
@@ -402,7 +425,7 @@ static bool reopens_now(const struct ckpt_step *step)
 	return step && __atomic_load_n(&step->reopens, __ATOMIC_ACQUIRE);
 }
 
-void call_run(struct call *c)
+static void run_here(struct call *c)
 {
 	bool plain = find_steps(c);
 	bool aside = c->copies && (__atomic_load_n(&c->node->file, __ATOMIC_RELAXED) || reopens_now(c->step));
@@ -417,6 +440,11 @@ void call_run(struct call *c)
 	}
 	finish(c, rc);
 	leave_plain(plain);
+}
+
+void call_run(struct call *c)
+{
+	run_for_client(c, run_here);
 }
 
 void call_again(struct call *c)
@@ -444,7 +472,7 @@ void call_detach(struct call *c)
 	// Without memory the thread that serves the kernel does it itself: late is better than never, and a release that
 	// was refused would never come again.
 	if (thread_start(c, c->run, &threads.lanes[c->waits_for_clients]))
-		c->run(c);
+		run_for_client(c, c->run);
 }
 
 void call_drain(int64_t timeout_ns)

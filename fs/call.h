@@ -3,6 +3,8 @@
 //
 // Calling sequence: fill in a struct call on the stack and hand it to call_run(). The run function answers the request,
 // now or on the other thread; it finds the steps entered (stage.h) and must not keep the call.
+// Acts on the store that a call makes have the client that asks as their actor (core/base/actor.h). A call without a request takes over the
+// actor of the thread that makes it: the client whose call that thread runs, else the mount.
 // Ownership: strings and data are copied when a call is parked. Nodes stay alive: the kernel counts them as long as the
 // request is open. Threads: any.
 #pragma once

@@ -24,12 +24,7 @@ pid_t client_process(pid_t tid)
 
 bool client_comm(pid_t tid, char *ret_comm)
 {
-	pid_t process = client_process(tid); // a thread may be called otherwise
-
-	if (!process || !ckpt_proc_read(process, "comm", ret_comm, CLIENT_COMM_BYTES))
-		return false;
-	ret_comm[strcspn(ret_comm, "\n")] = '\0';
-	return true;
+	return ckpt_proc_comm(tid, ret_comm, CLIENT_COMM_BYTES);
 }
 
 // The files /proc/TID/statm of the threads that closed something last. To open one takes four times as long as to read it, and a

@@ -2,6 +2,7 @@
 // connections, and each is served by a thread of its own: a commit that somebody waits for holds up no question.
 #include "fs/listener.h"
 
+#include "core/base/actor.h"
 #include "core/base/lock.h"
 #include "core/base/sys.h"
 #include "core/base/util.h"
@@ -35,22 +36,26 @@ struct connection {
 	int fd;
 };
 
-static bool peer_is_allowed(int fd)
+static bool peer_is_allowed(int fd, struct ucred *ret_peer)
 {
-	struct ucred peer;
-	socklen_t len = sizeof(peer);
+	socklen_t len = sizeof(*ret_peer);
 
-	return !getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &len) && (peer.uid == 0 || peer.uid == geteuid());
+	return !getsockopt(fd, SOL_SOCKET, SO_PEERCRED, ret_peer, &len) &&
+	       (ret_peer->uid == 0 || ret_peer->uid == geteuid());
 }
 
 static void serve(struct listener *l, int fd)
 {
 	CLEANUP_FREE char *request = NULL;
 	CLEANUP_FREE char *reply = NULL;
+	struct ckpt_actor_scope was;
+	struct ucred peer;
 
-	if (!peer_is_allowed(fd) || ckpt_socket_receive(fd, REQUEST_BYTES_MAX, NULL, &request))
+	if (!peer_is_allowed(fd, &peer) || ckpt_socket_receive(fd, REQUEST_BYTES_MAX, NULL, &request))
 		return;
+	was = ckpt_actor_set_client(peer.uid, peer.pid);
 	reply = verbs_answer(l->fs, request, fd);
+	ckpt_actor_restore(&was);
 	if (reply)
 		(void)ckpt_socket_send(fd, reply, strlen(reply)); // the asker left
 }

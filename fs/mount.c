@@ -8,6 +8,7 @@
 //   close    parked calls, commits, the index               serve(), in five seconds (end.h)
 #include "fs/mount.h"
 
+#include "core/base/actor.h"
 #include "core/base/log.h"
 #include "core/base/sys.h"
 #include "core/base/util.h"
@@ -439,9 +440,11 @@ static void renew(void *arg, struct ckpt_step *from, struct ckpt_step *to)
 
 static int open_store(struct ckpt_fs *fs)
 {
-	int rc = ckpt_store_open(fs->mount->store, fs->mount->readonly ? CKPT_STORE_READ : CKPT_STORE_WRITE,
-				 &fs->mount->settings, &fs->store);
+	int rc;
 
+	ckpt_actor_call_process("ckptfs"); // however it was started: mount.fuse.ckptfs is too long for a name
+	rc = ckpt_store_open(fs->mount->store, fs->mount->readonly ? CKPT_STORE_READ : CKPT_STORE_WRITE,
+			     &fs->mount->settings, &fs->store);
 	if (rc)
 		return mount_explain_open(fs->mount, rc);
 	if (!fs->mount->readonly)

@@ -14,6 +14,7 @@
 #include "tools/config.h"
 #include "tools/output.h"
 
+#include <pwd.h>
 #include <stdio.h>
 
 #define NS_PER_S INT64_C(1000000000)
@@ -126,12 +127,29 @@ json_t *ckpt_row_deleted(const struct ckpt_listing *l, struct ckpt_step *const *
 	return row;
 }
 
-static json_t *row_version(const struct ckpt_summary *s, bool current)
+// The user's name is that on this machine, which need not be the one of the node.
+static json_t *row_by(struct ckpt_step *step, uint32_t version)
 {
-	return ckpt_need(json_pack("{s:o, s:o, s:o, s:o, s:o, s:s}", "version", integer(s->version), "committed_at",
-				   ckpt_json_time(s->committed_ns), "files", integer(s->files), "bytes",
+	struct ckpt_journal_by by;
+	struct passwd *user = NULL;
+	bool known;
+
+	if (ckpt_journal_by(step->store->journal, step->session, version, &by))
+		return json_null();
+	known = by.actor.uid != CKPT_UID_UNKNOWN;
+	if (known)
+		user = getpwuid(by.actor.uid);
+	return ckpt_need(json_pack("{s:o, s:o, s:o, s:s}", "program", text_or_null(by.actor.comm), "uid",
+				   known ? integer(by.actor.uid) : json_null(), "user",
+				   ckpt_json_text(user ? user->pw_name : NULL), "node", by.node));
+}
+
+static json_t *row_version(struct ckpt_step *step, const struct ckpt_summary *s, bool current)
+{
+	return ckpt_need(json_pack("{s:o, s:o, s:o, s:o, s:o, s:s, s:o}", "version", integer(s->version),
+				   "committed_at", ckpt_json_time(s->committed_ns), "files", integer(s->files), "bytes",
 				   integer(s->bytes), "event", text_or_null(s->event), "state",
-				   current ? "current" : "old"));
+				   current ? "current" : "old", "by", row_by(step, s->version)));
 }
 
 json_t *ckpt_row_step_full(const struct ckpt_listing *l, struct ckpt_step *step)
@@ -146,9 +164,9 @@ json_t *ckpt_row_step_full(const struct ckpt_listing *l, struct ckpt_step *step)
 		struct ckpt_record r;
 
 		if (v == s.version) {
-			json_array_append_new(versions, row_version(&s, true));
+			json_array_append_new(versions, row_version(step, &s, true));
 		} else if (!ckpt_step_record(step, v, &r)) {
-			json_array_append_new(versions, row_version(&r.summary, false));
+			json_array_append_new(versions, row_version(step, &r.summary, false));
 			ckpt_record_done(&r);
 		}
 	}

@@ -45,6 +45,19 @@ pid_t ckpt_proc_process(pid_t tid)
 	return tgid ? (pid_t)strtol(tgid, NULL, 10) : 0;
 }
 
+bool ckpt_proc_comm(pid_t tid, char *ret_comm, size_t cap)
+{
+	pid_t process = ckpt_proc_process(tid);
+	size_t len;
+
+	if (!process || !ckpt_proc_read(process, "comm", ret_comm, cap))
+		return false;
+	len = strlen(ret_comm);
+	if (len && ret_comm[len - 1] == '\n')
+		ret_comm[len - 1] = '\0';
+	return true;
+}
+
 // The second field, the name, is in parentheses and may hold anything.
 bool ckpt_proc_stat(pid_t tid, unsigned long long ret_fields[CKPT_PROC_FIELDS])
 {

@@ -18,6 +18,8 @@ bool ckpt_proc_read(pid_t tid, const char *file, char *ret_text, size_t cap);
 const char *ckpt_proc_field(const char *text, const char *name);
 // The process that the thread belongs to; 0: not known.
 pid_t ckpt_proc_process(pid_t tid);
+// /proc/PID/comm of that process, without the newline at its end: any bytes. A thread may be called otherwise.
+bool ckpt_proc_comm(pid_t tid, char *ret_comm, size_t cap);
 
 // /proc/TID/stat, by the numbers of proc(5): fields[3] is the character of the state, the first three others are 0.
 #define CKPT_PROC_FIELDS 53

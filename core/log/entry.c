@@ -3,7 +3,7 @@
 #include "core/base/util.h"
 #include "core/record/container.h"
 
-// head := store id, seq, before, node, time, count. operation := form, node, nonce, body, up to a multiple of 8 with zeros.
+// head := store id, seq, before, node, time, count. operation := form, nonce, node, uid, comm, body, up to a multiple of 8 with zeros.
 enum {
 	HEAD_STORE = 0,
 	HEAD_SEQ = 40,
@@ -19,8 +19,9 @@ enum {
 	OP_NUMBER = 8,
 	OP_NONCE = 16,
 	OP_NODE = 32,
-	OP_ZERO = 68,
-	OP_BODY = 72,
+	OP_UID = 68,
+	OP_COMM = 72,
+	OP_BODY = 88,
 };
 
 #define FLAG_REQUIRED 1u
@@ -56,7 +57,8 @@ static bool entry_ok(const struct ckpt_log_entry *e)
 
 static bool operation_ok(const struct ckpt_operation *op)
 {
-	return op->kind && ckpt_uuid_check(op->node) && op->len <= CKPT_LOG_OPERATIONS_BYTES_MAX;
+	return op->kind && ckpt_uuid_check(op->node) && ckpt_comm_check(op->actor.comm) &&
+	       op->len <= CKPT_LOG_OPERATIONS_BYTES_MAX;
 }
 
 static void put_operation(uint8_t *p, const struct ckpt_operation *op)
@@ -67,6 +69,8 @@ static void put_operation(uint8_t *p, const struct ckpt_operation *op)
 	ckpt_put64(p + OP_NUMBER, op->number);
 	memcpy(p + OP_NONCE, op->nonce, CKPT_NONCE_LEN);
 	memcpy(p + OP_NODE, op->node, CKPT_UUID_LEN);
+	ckpt_put32(p + OP_UID, op->actor.uid);
+	memcpy(p + OP_COMM, op->actor.comm, sizeof(op->actor.comm));
 	if (op->len)
 		memcpy(p + OP_BODY, op->body, op->len);
 }
@@ -129,13 +133,15 @@ static size_t take_operation(const uint8_t *p, size_t len, struct ckpt_operation
 	ret->len = ckpt_get32(p + OP_LENGTH);
 	bytes = ckpt_log_entry_bytes(ret);
 	if (bytes > len || !is_zero(p + OP_BODY + ret->len, bytes - OP_BODY - ret->len) ||
-	    !is_zero(p + OP_ZERO, OP_BODY - OP_ZERO) || ckpt_get16(p + OP_FLAGS) & ~FLAG_REQUIRED)
+	    ckpt_get16(p + OP_FLAGS) & ~FLAG_REQUIRED)
 		return 0;
 	ret->kind = ckpt_get16(p + OP_KIND);
 	ret->required = ckpt_get16(p + OP_FLAGS) & FLAG_REQUIRED;
 	ret->number = ckpt_get64(p + OP_NUMBER);
 	memcpy(ret->nonce, p + OP_NONCE, CKPT_NONCE_LEN);
 	take_uuid(p + OP_NODE, ret->node);
+	ret->actor.uid = ckpt_get32(p + OP_UID);
+	memcpy(ret->actor.comm, p + OP_COMM, sizeof(ret->actor.comm));
 	ret->body = p + OP_BODY;
 	return operation_ok(ret) ? bytes : 0;
 }

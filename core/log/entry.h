@@ -7,6 +7,7 @@
 // Errors: -EBADMSG damaged or hostile, -ENOTSUP newer, -EFBIG, -ENOMEM.
 #pragma once
 
+#include "core/base/actor.h"
 #include "core/base/hash.h"
 #include "core/base/uuid.h"
 #include "core/limits.h"
@@ -18,7 +19,8 @@
 #define CKPT_NONCE_LEN 16
 
 struct ckpt_operation {
-	char node[CKPT_UUID_LEN + 1];  // who did it
+	char node[CKPT_UUID_LEN + 1];  // where the act was done
+	struct ckpt_actor actor;       // the process there that did it
 	uint64_t number;               // in the queue of that node: 1, 2, 3 ...; 0: it publishes nothing
 	uint8_t nonce[CKPT_NONCE_LEN]; // of this operation: tells our own from another's
 	uint16_t kind;

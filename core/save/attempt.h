@@ -1,11 +1,13 @@
 // For commit.c and publish.c: one attempt at a commit, and its record. Threads: the attempt's own, one.
 #pragma once
 
+#include "core/base/actor.h"
 #include "core/save/scan.h"
 #include "core/step/step.h"
 
 struct attempt {
 	struct ckpt_step *step;
+	struct ckpt_actor actor; // the process that asked for it
 	char folder_id[CKPT_FOLDER_ID_LEN + 1], name[CKPT_NAME_MAX + 1], key[CKPT_STEP_KEY_MAX];
 	char event[32], profile[32];
 	char *metadata;

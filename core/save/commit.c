@@ -625,8 +625,10 @@ static void tell_done(const struct attempt *a)
 static void *attempt_thread(void *arg)
 {
 	struct attempt *a = arg;
-	int rc = attempt_run(a);
+	int rc;
 
+	(void)ckpt_actor_set(&a->actor); // the thread ends with it
+	rc = attempt_run(a);
 	if (rc && !a->unknown)
 		(void)put_back_copies(a);
 	if (!rc)
@@ -651,6 +653,7 @@ static struct attempt *attempt_new(struct ckpt_step *step, const struct ckpt_com
 	if (!a)
 		return NULL;
 	a->step = ckpt_step_ref(step);
+	a->actor = ckpt_actor_get();
 	snprintf(a->event, sizeof(a->event), "%s", how->event);
 	snprintf(a->profile, sizeof(a->profile), "%s", how->profile);
 	a->metadata = how->metadata ? strdup(how->metadata) : NULL;

@@ -366,6 +366,7 @@ int ckpt_journal_append(struct ckpt_journal *j, const struct ckpt_act *act, bool
 		return rc;
 	w.op.body = body;
 	memcpy(w.op.node, j->store_id, sizeof(w.op.node));
+	w.op.actor = ckpt_actor_get();
 	LOCK_SCOPE(&j->lock);
 	*j->last = &w;
 	j->last = &w.next;
@@ -439,6 +440,7 @@ int ckpt_journal_list(struct ckpt_journal *j, struct ckpt_said **ret_list, size_
 struct wanted {
 	char id[CKPT_UUID_LEN + 1];
 	struct ckpt_state_version is;
+	struct ckpt_journal_by by;
 	struct ckpt_summary now; // the step's name
 };
 
@@ -453,6 +455,8 @@ static int find_version(struct ckpt_journal *j, const char *id, uint32_t version
 		return -ENOENT;
 	memcpy(ret->id, step->id, sizeof(ret->id));
 	ret->is = *ckpt_state_version(step, version);
+	ret->by.actor = ret->is.by.actor;
+	memcpy(ret->by.node, ckpt_state_node(j->state, ret->is.by.node), sizeof(ret->by.node));
 	ret->now = step->is;
 	return 0;
 }
@@ -505,6 +509,16 @@ int ckpt_journal_record(struct ckpt_journal *j, const char *id, uint32_t version
 	if (w.is.deleted)
 		say_deleted(ret);
 	return 0;
+}
+
+int ckpt_journal_by(struct ckpt_journal *j, const char *id, uint32_t version, struct ckpt_journal_by *ret_by)
+{
+	struct wanted w;
+	int rc = find_version(j, id, version, &w);
+
+	if (!rc)
+		*ret_by = w.by;
+	return rc;
 }
 
 struct ckpt_log_position ckpt_journal_position(struct ckpt_journal *j)

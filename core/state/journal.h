@@ -29,6 +29,7 @@ uint64_t ckpt_journal_damaged(struct ckpt_journal *j); // the first entry that w
 
 // 0: it has happened, durably. -ESTALE: the state does not allow it, nothing has changed. *ret_unknown: whether nobody knows what came of
 // it (-EIO, -ETIMEDOUT, -ECANCELED); ckpt_journal_settle() says. All else: it was not appended. frees: it frees room (objects.h).
+// The act has the actor of the calling thread (core/base/actor.h).
 int ckpt_journal_append(struct ckpt_journal *j, const struct ckpt_act *act, bool frees, bool *ret_unknown);
 // Asks for the outcome of an append whose answer was lost. 0: there is none, or it was not done. 1: the state has changed since the last
 // call, by that append or by one that a later append has settled. -EIO ...: it is still not known. Cheap when nothing is unknown.
@@ -56,6 +57,13 @@ int ckpt_journal_list(struct ckpt_journal *j, struct ckpt_said **ret_list, size_
 // for among those that have its name, too: it may have taken the place of one of them. -ENOENT; -EBADMSG damaged. Free with
 // ckpt_record_done.
 int ckpt_journal_record(struct ckpt_journal *j, const char *id, uint32_t version, struct ckpt_record *ret_record);
+
+// The process that made a version, and its node. The version is found as for its record. -ENOENT.
+struct ckpt_journal_by {
+	char node[CKPT_UUID_LEN + 1];
+	struct ckpt_actor actor;
+};
+int ckpt_journal_by(struct ckpt_journal *j, const char *id, uint32_t version, struct ckpt_journal_by *ret_by);
 
 // Values of the store itself, each under a key (act.h).
 //

@@ -227,7 +227,8 @@ static int make_room(struct ckpt_state_step *step)
 	return ckpt_grow((void **)&step->versions, &step->cap, step->count + 1, sizeof(*step->versions));
 }
 
-static void add_version(struct ckpt_state_step *step, const struct ckpt_span *record, bool deleted)
+static void add_version(struct ckpt_state_step *step, const struct ckpt_span *record, bool deleted,
+			const struct ckpt_state_by *by)
 {
 	step->versions[step->count++] = (struct ckpt_state_version){
 		.version = deleted ? step->deleted_by : step->is.version,
@@ -236,6 +237,7 @@ static void add_version(struct ckpt_state_step *step, const struct ckpt_span *re
 		.temporary = step->is.temporary,
 		.committed_ns = deleted ? step->deleted_ns : step->is.committed_ns,
 		.record = *record,
+		.by = *by,
 	};
 }
 
@@ -253,7 +255,7 @@ static void bury(struct ckpt_state_step *step, uint32_t by, int64_t ns)
 }
 
 static int save(struct ckpt_state *s, const struct ckpt_act *a, const struct ckpt_summary *sum,
-		const struct ckpt_span *record)
+		const struct ckpt_span *record, const struct ckpt_state_by *by)
 {
 	struct ckpt_state_step *there = find_listed(s, sum->folder_id, sum->name), *step;
 
@@ -266,14 +268,15 @@ static int save(struct ckpt_state *s, const struct ckpt_act *a, const struct ckp
 	}
 	memcpy(step->id, sum->session, sizeof(step->id));
 	step->is = *sum;
-	add_version(step, record, false);
+	add_version(step, record, false, by);
 	if (there)
 		bury(there, sum->version, sum->committed_ns);
 	insert(s, step);
 	return 0;
 }
 
-static int amend(struct ckpt_state *s, const struct ckpt_summary *sum, const struct ckpt_span *record)
+static int amend(struct ckpt_state *s, const struct ckpt_summary *sum, const struct ckpt_span *record,
+		 const struct ckpt_state_by *by)
 {
 	struct ckpt_state_step *step = find(s, sum->session);
 
@@ -283,12 +286,12 @@ static int amend(struct ckpt_state *s, const struct ckpt_summary *sum, const str
 	if (make_room(step))
 		return -ENOMEM;
 	step->is = *sum;
-	add_version(step, record, false);
+	add_version(step, record, false, by);
 	return 0;
 }
 
 static int apply_record(struct ckpt_state *s, const char *store_id, const struct ckpt_act *a,
-			const struct ckpt_span *at)
+			const struct ckpt_span *at, const struct ckpt_state_by *by)
 {
 	struct ckpt_span record = {
 		.seq = at->seq, .offset = at->offset + (uint32_t)a->record_at, .len = (uint32_t)a->record_len};
@@ -300,27 +303,28 @@ static int apply_record(struct ckpt_state *s, const char *store_id, const struct
 	if (strcmp(r.store_id, store_id) || r.summary.deleted || !*r.summary.session)
 		rc = -EBADMSG;
 	else if (a->kind == CKPT_ACT_SAVE)
-		rc = save(s, a, &r.summary, &record);
+		rc = save(s, a, &r.summary, &record, by);
 	else
-		rc = amend(s, &r.summary, &record);
+		rc = amend(s, &r.summary, &record, by);
 	ckpt_record_done(&r);
 	return rc;
 }
 
 // --- Others -----------------------------------------------------------------------------------------------------------
 
-static int delete_step(struct ckpt_state_step *step, const struct ckpt_act *a)
+static int delete_step(struct ckpt_state_step *step, const struct ckpt_act *a, const struct ckpt_state_by *by)
 {
 	if (step->deleted_by || step->is.pinned || a->version <= newest(step))
 		return CKPT_STATE_VOID;
 	if (make_room(step))
 		return -ENOMEM;
 	bury(step, a->version, a->time_ns);
-	add_version(step, last_record(step), true);
+	add_version(step, last_record(step), true, by);
 	return 0;
 }
 
-static int undelete(struct ckpt_state *s, struct ckpt_state_step *step, const struct ckpt_act *a)
+static int undelete(struct ckpt_state *s, struct ckpt_state_step *step, const struct ckpt_act *a,
+		    const struct ckpt_state_by *by)
 {
 	if (!step->deleted_by || a->version <= newest(step) || a->version <= step->deleted_by ||
 	    find_listed(s, step->is.folder_id, step->is.name))
@@ -332,7 +336,7 @@ static int undelete(struct ckpt_state *s, struct ckpt_state_step *step, const st
 	step->is.version = a->version;
 	step->is.committed_ns = a->time_ns;
 	step->is.temporary = false; // or the next commit could end it again
-	add_version(step, last_record(step), false);
+	add_version(step, last_record(step), false, by);
 	return 0;
 }
 
@@ -348,7 +352,7 @@ static int rename_step(struct ckpt_state *s, struct ckpt_state_step *step, const
 	return 0;
 }
 
-static int flag(struct ckpt_state_step *step, const struct ckpt_act *a)
+static int flag(struct ckpt_state_step *step, const struct ckpt_act *a, const struct ckpt_state_by *by)
 {
 	if (step->deleted_by || a->version <= newest(step))
 		return CKPT_STATE_VOID;
@@ -358,11 +362,11 @@ static int flag(struct ckpt_state_step *step, const struct ckpt_act *a)
 	step->is.temporary = a->flags & CKPT_FLAG_TEMPORARY;
 	step->is.version = a->version;
 	step->is.committed_ns = a->time_ns;
-	add_version(step, last_record(step), false);
+	add_version(step, last_record(step), false, by);
 	return 0;
 }
 
-static int apply_plain(struct ckpt_state *s, const struct ckpt_act *a)
+static int apply_plain(struct ckpt_state *s, const struct ckpt_act *a, const struct ckpt_state_by *by)
 {
 	struct ckpt_state_step *step = find(s, a->step);
 
@@ -370,13 +374,13 @@ static int apply_plain(struct ckpt_state *s, const struct ckpt_act *a)
 		return CKPT_STATE_VOID;
 	switch (a->kind) {
 	case CKPT_ACT_DELETE:
-		return delete_step(step, a);
+		return delete_step(step, a, by);
 	case CKPT_ACT_UNDELETE:
-		return undelete(s, step, a);
+		return undelete(s, step, a, by);
 	case CKPT_ACT_RENAME:
 		return rename_step(s, step, a);
 	case CKPT_ACT_FLAG:
-		return flag(step, a);
+		return flag(step, a, by);
 	default: // EXPIRE
 		if (!step->deleted_by || step->deleted_by != a->version)
 			return CKPT_STATE_VOID;
@@ -394,36 +398,36 @@ static int apply_set(struct ckpt_state *s, const struct ckpt_act *a, uint64_t se
 	return set(s, a->key, a->value, a->value_len, seq);
 }
 
-static struct node_number *find_node(const struct ckpt_state *s, const char *node)
+// The place of the node, or that of the next one that is added.
+static size_t node_place(const struct ckpt_state *s, const char *node)
 {
-	for (size_t i = 0; i < s->node_count; i++)
-		if (!strcmp(s->nodes[i].node, node))
-			return &s->nodes[i];
-	return NULL;
+	size_t i = 0;
+
+	while (i < s->node_count && strcmp(s->nodes[i].node, node))
+		i++;
+	return i;
 }
 
-// So that count_number() cannot fail.
+// So that add_node() cannot fail.
 static int make_node_room(struct ckpt_state *s)
 {
 	return ckpt_grow((void **)&s->nodes, &s->node_cap, s->node_count + 1, sizeof(*s->nodes));
 }
 
-static void count_number(struct ckpt_state *s, const struct ckpt_operation *op)
+static void add_node(struct ckpt_state *s, size_t place, const char *node, uint64_t number)
 {
-	struct node_number *n = find_node(s, op->node);
+	struct node_number *n = &s->nodes[place];
 
-	if (!op->number)
-		return;
-	if (!n) {
-		n = &s->nodes[s->node_count++];
-		memcpy(n->node, op->node, sizeof(op->node));
+	if (place == s->node_count) {
+		s->node_count++;
+		memcpy(n->node, node, sizeof(n->node));
 		n->number = 0;
 	}
-	n->number = MAX(n->number, op->number);
+	n->number = MAX(n->number, number);
 }
 
 static int apply_act(struct ckpt_state *s, const char *store_id, const struct ckpt_operation *op,
-		     const struct ckpt_span *at)
+		     const struct ckpt_span *at, const struct ckpt_state_by *by)
 {
 	struct ckpt_act a;
 	int rc = ckpt_act_decode(op->kind, op->body, op->len, &a);
@@ -432,22 +436,23 @@ static int apply_act(struct ckpt_state *s, const char *store_id, const struct ck
 		return rc;
 	if (a.kind == CKPT_ACT_SET)
 		return apply_set(s, &a, at->seq);
-	return ckpt_act_has_record(a.kind) ? apply_record(s, store_id, &a, at) : apply_plain(s, &a);
+	return ckpt_act_has_record(a.kind) ? apply_record(s, store_id, &a, at, by) : apply_plain(s, &a, by);
 }
 
 int ckpt_state_apply(struct ckpt_state *s, const char *store_id, const struct ckpt_operation *op,
 		     const struct ckpt_span *at)
 {
+	struct ckpt_state_by by = {.node = (uint32_t)node_place(s, op->node), .actor = op->actor};
 	int rc = make_node_room(s);
 
 	if (rc)
 		return rc;
 	if (op->kind < CKPT_ACT_KINDS)
-		rc = apply_act(s, store_id, op, at);
+		rc = apply_act(s, store_id, op, at, &by);
 	else
 		rc = op->required ? -ENOTSUP : CKPT_STATE_VOID;
-	if (rc >= 0) // a void operation has used its number, too
-		count_number(s, op);
+	if (!rc || (rc > 0 && op->number)) // a void operation has used its number, too
+		add_node(s, by.node, op->node, op->number);
 	return rc;
 }
 
@@ -518,23 +523,28 @@ const struct ckpt_state_value *ckpt_state_value(const struct ckpt_state *s, cons
 
 uint64_t ckpt_state_number(const struct ckpt_state *s, const char *node)
 {
-	const struct node_number *n = find_node(s, node);
+	size_t place = node_place(s, node);
 
-	return n ? n->number : 0;
+	return place < s->node_count ? s->nodes[place].number : 0;
+}
+
+const char *ckpt_state_node(const struct ckpt_state *s, uint32_t index)
+{
+	return s->nodes[index].node;
 }
 
 // --- As bytes -----------------------------------------------------------------------------------------------------------
 // state    := nodes u32, steps u32, values u32, zero u32, node*, step*, value*
 // node     := id (40), number u64
 // step     := deleted_by u32, versions u32, deleted_ns i64, version*, summary
-// version  := version u32, flags u32, committed i64, seq u64, offset u32, length u32
+// version  := version u32, flags u32, committed i64, seq u64, offset u32, length u32, node u32 (its place above), uid u32, comm (16)
 // value    := seq u64, length of key u16, zero u16, length of text u32, key, text
 
 enum {
 	HEAD_BYTES = 16,
 	NODE_BYTES = 48,
 	STEP_BYTES = 16,
-	VERSION_BYTES = 32,
+	VERSION_BYTES = 56,
 	VALUE_BYTES = 16,
 
 	FLAG_DELETED = 4, // beside CKPT_FLAG_*
@@ -558,7 +568,7 @@ static uint8_t *add(struct bytes *b, size_t len)
 	return p;
 }
 
-static void put_version(uint8_t *p, const struct ckpt_state_version *v)
+static void put_version(uint8_t *p, const struct ckpt_state_version *v, const uint32_t *ranks)
 {
 	uint32_t flags = (v->pinned ? CKPT_FLAG_PINNED : 0) | (v->temporary ? CKPT_FLAG_TEMPORARY : 0) |
 			 (v->deleted ? FLAG_DELETED : 0);
@@ -569,9 +579,12 @@ static void put_version(uint8_t *p, const struct ckpt_state_version *v)
 	ckpt_put64(p + 16, v->record.seq);
 	ckpt_put32(p + 24, v->record.offset);
 	ckpt_put32(p + 28, v->record.len);
+	ckpt_put32(p + 32, ranks[v->by.node]);
+	ckpt_put32(p + 36, v->by.actor.uid);
+	memcpy(p + 40, v->by.actor.comm, sizeof(v->by.actor.comm));
 }
 
-static int add_step(struct bytes *b, const struct ckpt_state_step *step)
+static int add_step(struct bytes *b, const struct ckpt_state_step *step, const uint32_t *ranks)
 {
 	CLEANUP_FREE void *summary = NULL;
 	size_t len;
@@ -585,7 +598,7 @@ static int add_step(struct bytes *b, const struct ckpt_state_step *step)
 	ckpt_put64(p + 8, (uint64_t)step->deleted_ns);
 	p += STEP_BYTES;
 	for (size_t i = 0; i < step->count; i++, p += VERSION_BYTES)
-		put_version(p, &step->versions[i]);
+		put_version(p, &step->versions[i], ranks);
 	memcpy(p, summary, len);
 	return 0;
 }
@@ -605,34 +618,37 @@ static int add_value(struct bytes *b, const struct ckpt_state_value *v)
 	return 0;
 }
 
-static int by_node(const void *a, const void *b)
+static uint32_t rank_of(const struct ckpt_state *s, size_t node)
 {
-	return strcmp(((const struct node_number *)a)->node, ((const struct node_number *)b)->node);
+	uint32_t rank = 0;
+
+	for (size_t i = 0; i < s->node_count; i++)
+		rank += strcmp(s->nodes[i].node, s->nodes[node].node) < 0;
+	return rank;
 }
 
-static int add_nodes(struct bytes *b, const struct ckpt_state *s)
+// ret_ranks: of each node, its place among all of them when they are sorted.
+static int add_nodes(struct bytes *b, const struct ckpt_state *s, uint32_t **ret_ranks)
 {
-	CLEANUP_FREE struct node_number *nodes = ckpt_calloc(s->node_count + 1, sizeof(*nodes));
+	CLEANUP_FREE uint32_t *ranks = ckpt_calloc(s->node_count + 1, sizeof(*ranks));
+	uint8_t *nodes = ranks ? add(b, s->node_count * NODE_BYTES) : NULL;
 
 	if (!nodes)
 		return -ENOMEM;
-	if (s->node_count)
-		memcpy(nodes, s->nodes, s->node_count * sizeof(*nodes));
-	qsort(nodes, s->node_count, sizeof(*nodes), by_node);
 	for (size_t i = 0; i < s->node_count; i++) {
-		uint8_t *p = add(b, NODE_BYTES);
+		uint8_t *p = nodes + (ranks[i] = rank_of(s, i)) * NODE_BYTES;
 
-		if (!p)
-			return -ENOMEM;
-		memcpy(p, nodes[i].node, CKPT_UUID_LEN);
-		ckpt_put64(p + 40, nodes[i].number);
+		memcpy(p, s->nodes[i].node, CKPT_UUID_LEN);
+		ckpt_put64(p + 40, s->nodes[i].number);
 	}
+	*ret_ranks = TAKE_PTR(ranks);
 	return 0;
 }
 
 int ckpt_state_encode(const struct ckpt_state *s, void **ret_data, size_t *ret_len)
 {
 	CLEANUP_FREE const struct ckpt_state_step **steps = NULL;
+	CLEANUP_FREE uint32_t *ranks = NULL;
 	struct bytes b = {0};
 	uint8_t *head = add(&b, HEAD_BYTES);
 	size_t count = 0;
@@ -642,10 +658,10 @@ int ckpt_state_encode(const struct ckpt_state *s, void **ret_data, size_t *ret_l
 		ckpt_put32(head, (uint32_t)s->node_count);
 		ckpt_put32(head + 4, (uint32_t)count);
 		ckpt_put32(head + 8, (uint32_t)s->value_count);
-		rc = add_nodes(&b, s);
+		rc = add_nodes(&b, s, &ranks);
 	}
 	for (size_t i = 0; i < count && !rc; i++)
-		rc = add_step(&b, steps[i]);
+		rc = add_step(&b, steps[i], ranks);
 	for (size_t i = 0; i < s->value_count && !rc; i++)
 		rc = add_value(&b, &s->values[i]);
 	if (rc) {
@@ -678,22 +694,20 @@ static const uint8_t *take(struct cursor *c, size_t len)
 static int take_node(struct ckpt_state *s, struct cursor *c)
 {
 	const uint8_t *p = take(c, NODE_BYTES);
-	struct ckpt_operation op = {0};
+	char node[CKPT_UUID_LEN + 1] = "";
 
 	if (!p || ckpt_get32(p + CKPT_UUID_LEN))
 		return -EBADMSG;
-	memcpy(op.node, p, CKPT_UUID_LEN);
-	op.number = ckpt_get64(p + 40);
-	if (!op.number || !ckpt_uuid_check(op.node) ||
-	    (s->node_count && strcmp(s->nodes[s->node_count - 1].node, op.node) >= 0))
+	memcpy(node, p, CKPT_UUID_LEN);
+	if (!ckpt_uuid_check(node) || (s->node_count && strcmp(s->nodes[s->node_count - 1].node, node) >= 0))
 		return -EBADMSG;
 	if (make_node_room(s))
 		return -ENOMEM;
-	count_number(s, &op);
+	add_node(s, s->node_count, node, ckpt_get64(p + 40));
 	return 0;
 }
 
-static int take_version(struct ckpt_state_step *step, const uint8_t *p)
+static int take_version(const struct ckpt_state *s, struct ckpt_state_step *step, const uint8_t *p)
 {
 	uint32_t flags = ckpt_get32(p + 4);
 	struct ckpt_state_version v = {
@@ -703,8 +717,12 @@ static int take_version(struct ckpt_state_step *step, const uint8_t *p)
 		.temporary = flags & CKPT_FLAG_TEMPORARY,
 		.committed_ns = (int64_t)ckpt_get64(p + 8),
 		.record = {.seq = ckpt_get64(p + 16), .offset = ckpt_get32(p + 24), .len = ckpt_get32(p + 28)},
+		.by = {.node = ckpt_get32(p + 32), .actor = {.uid = ckpt_get32(p + 36)}},
 	};
 
+	memcpy(v.by.actor.comm, p + 40, sizeof(v.by.actor.comm));
+	if (v.by.node >= s->node_count || !ckpt_comm_check(v.by.actor.comm))
+		return -EBADMSG;
 	if (v.version <= newest(step) || flags & ~(CKPT_FLAG_PINNED | CKPT_FLAG_TEMPORARY | FLAG_DELETED) ||
 	    !v.record.seq || !v.record.len || v.record.len > CKPT_LOG_ENTRY_BYTES_MAX ||
 	    v.record.offset > CKPT_LOG_ENTRY_BYTES_MAX - v.record.len)
@@ -749,7 +767,7 @@ static int take_step_into(struct ckpt_state *s, struct cursor *c, struct ckpt_st
 	if (!step->versions)
 		return -ENOMEM;
 	for (uint32_t i = 0; i < count && !rc; i++)
-		rc = take_version(step, versions + (size_t)i * VERSION_BYTES);
+		rc = take_version(s, step, versions + (size_t)i * VERSION_BYTES);
 	if (rc)
 		return rc;
 	step->deleted_by = ckpt_get32(head);

@@ -20,11 +20,18 @@ struct ckpt_span {
 	uint32_t offset, len;
 };
 
+// The process that made a version, and its node, as an index of ckpt_state_node().
+struct ckpt_state_by {
+	uint32_t node;
+	struct ckpt_actor actor;
+};
+
 struct ckpt_state_version {
 	uint32_t version;
 	bool deleted, pinned, temporary;
 	int64_t committed_ns;
 	struct ckpt_span record; // that says the rest: of this version, or of one before that had the same
+	struct ckpt_state_by by; // kept here, because an entry without a record is trimmed
 };
 
 struct ckpt_state_step {
@@ -69,6 +76,8 @@ size_t ckpt_state_count(const struct ckpt_state *state);
 const struct ckpt_state_value *ckpt_state_value(const struct ckpt_state *state, const char *key);
 // The last number that operations of this node have, void ones too; 0: none has.
 uint64_t ckpt_state_number(const struct ckpt_state *state, const char *node);
+// The UUID of the node of a version that the state has.
+const char *ckpt_state_node(const struct ckpt_state *state, uint32_t index);
 
 // As bytes, for a snapshot: the same state has the same, and others are refused. decode: -EBADMSG, -ENOTSUP a newer form, -ENOMEM.
 int ckpt_state_encode(const struct ckpt_state *state, void **ret_data, size_t *ret_len);

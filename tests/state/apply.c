@@ -1,7 +1,7 @@
 // The state of a log, for a test in another language: commands on stdin, one a line, and an answer to each on stdout. test_state.py
 // compares the answers with those of a model (reference.py).
 //
-//	act KIND NODE NUMBER REQUIRED STEP VERSION FLAGS TIME REPLACES FOLDER NAME KEY BEFORE VALUE
+//	act KIND NODE NUMBER REQUIRED STEP VERSION FLAGS TIME REPLACES FOLDER NAME KEY BEFORE VALUE UID COMM
 //	                      an act for what follows, the next one from 0; "-" is empty. No answer.
 //	run ACT...            a new state, and these acts: the code of each, then the state
 //	walk DEPTH            each sequence of acts up to that length: a line for each, in the order of a tree's walk, with the code of its
@@ -114,6 +114,8 @@ static void take_act(void)
 	a.before = strtoull(word(), NULL, 10);
 	a.value = word();
 	a.value_len = strlen(a.value);
+	op->actor.uid = (uint32_t)strtoul(word(), NULL, 10);
+	strcpy(op->actor.comm, word());
 	if (*a.key)
 		add_name(&keys, a.key);
 	kind = op->kind < CKPT_ACT_KINDS ? op->kind : CKPT_ACT_DELETE; // a body of some length
@@ -177,7 +179,8 @@ static const void *in_log(const struct ckpt_span *span, size_t *ret_len)
 	return (const uint8_t *)entry + span->offset;
 }
 
-static void say_version(const struct ckpt_state_step *step, const struct ckpt_state_version *v, bytes_at_fn *bytes_at)
+static void say_version(const struct ckpt_state *s, const struct ckpt_state_step *step,
+			const struct ckpt_state_version *v, bytes_at_fn *bytes_at)
 {
 	struct ckpt_record r;
 	const void *bytes;
@@ -187,8 +190,9 @@ static void say_version(const struct ckpt_state_step *step, const struct ckpt_st
 	bytes = bytes_at(&v->record, &len);
 	assert(v->record.len <= len && !ckpt_record_decode(bytes, v->record.len, &r));
 	assert(!strcmp(r.summary.session, step->id));
-	say(" %" PRIu32 "%s%s%s@%" PRId64 "=%" PRIu64 "/%" PRIu32, v->version, v->deleted ? "d" : "",
-	    v->pinned ? "p" : "", v->temporary ? "t" : "", v->committed_ns, v->record.seq, r.summary.version);
+	say(" %" PRIu32 "%s%s%s@%" PRId64 "=%" PRIu64 "/%" PRIu32 "<%s:%" PRIu32 "@%s", v->version,
+	    v->deleted ? "d" : "", v->pinned ? "p" : "", v->temporary ? "t" : "", v->committed_ns, v->record.seq,
+	    r.summary.version, v->by.actor.comm, v->by.actor.uid, ckpt_state_node(s, v->by.node));
 	ckpt_record_done(&r);
 }
 
@@ -202,7 +206,7 @@ static void say_step(const struct ckpt_state *s, const struct ckpt_state_step *s
 	    step->is.folder_id, step->is.name, step->is.number, step->is.version, step->is.pinned ? "p" : "",
 	    step->is.temporary ? "t" : "", step->is.committed_ns, step->deleted_by, step->deleted_ns);
 	for (size_t i = 0; i < step->count; i++)
-		say_version(step, &step->versions[i], bytes_at);
+		say_version(s, step, &step->versions[i], bytes_at);
 }
 
 static void say_state(const struct ckpt_state *s, bytes_at_fn *bytes_at)

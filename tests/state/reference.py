@@ -13,8 +13,8 @@ PINNED, TEMPORARY = 1, 2
 ANY = 2**64 - 1
 OK, VOID, NEWER = 0, 1, -95  # -ENOTSUP
 
-FIELDS = "kind node number required step version flags time replaces folder name key before value"
-Act = collections.namedtuple("Act", FIELDS, defaults=("-", 0, 0, 0, "-", "-", "-", "-", 0, "-"))
+FIELDS = "kind node number required step version flags time replaces folder name key before value uid comm"
+Act = collections.namedtuple("Act", FIELDS, defaults=("-", 0, 0, 0, "-", "-", "-", "-", 0, "-", 0, "-"))
 
 
 def line(act):
@@ -61,7 +61,7 @@ class State:
 
     def put_version(self, step, act, flags, record=None):
         step.update(version=act.version, flags=flags, time=act.time)
-        step["versions"].append((act.version, False, flags, act.time, record or step["versions"][-1][4]))
+        step["versions"].append((act.version, False, flags, act.time, record or step["versions"][-1][4], by(act)))
         return True
 
     def step_of(self, act, listed):
@@ -83,7 +83,7 @@ class State:
         step = self.step_of(act, listed=True)
         if not step or step["flags"] & PINNED:
             return False
-        step["versions"].append((act.version, True, step["flags"], act.time, step["versions"][-1][4]))
+        step["versions"].append((act.version, True, step["flags"], act.time, step["versions"][-1][4], by(act)))
         step.update(deleted_by=act.version, deleted_ns=act.time)
         return True
 
@@ -125,8 +125,8 @@ class State:
             folder = "" if folder == "-" else folder
             said += f" | {step['id']} {folder}/{name} #{number_of(name)} {step['version']}{letters(step['flags'])}@{step['time']}"
             said += f" by {step['deleted_by']}@{step['deleted_ns']}:"
-            for version, deleted, flags, time, (seq, of) in step["versions"]:
-                said += f" {version}{'d' if deleted else ''}{letters(flags)}@{time}={seq}/{of}"
+            for version, deleted, flags, time, (seq, of), who in step["versions"]:
+                said += f" {version}{'d' if deleted else ''}{letters(flags)}@{time}={seq}/{of}<{who}"
         for key, (seq, value) in sorted(self.values.items()):
             said += f" | {key}@{seq}={value}"
         return said
@@ -134,6 +134,10 @@ class State:
 
 def letters(flags):
     return ("p" if flags & PINNED else "") + ("t" if flags & TEMPORARY else "")
+
+
+def by(act):
+    return f"{'' if act.comm == '-' else act.comm}:{act.uid}@{act.node}"
 
 
 RULES = {

@@ -31,6 +31,7 @@ A, B = STEPS[:2]
 X, Y = PLACES[:2]
 KEYS = ["policy", "expected", "z"]
 UNKNOWN = 12
+COMMS = ["-", "python3", "fifteen-bytes-x", "\u00e9"]
 
 
 class Program:
@@ -49,7 +50,7 @@ class Program:
 
 
 def act(kind, step=A, version=0, place=("-", "-"), replaces="-", flags=0, required=1):
-    return Act(kind, NODES[0], 0, required, step, version, flags, 1000 * kind + version, replaces, *place)
+    return Act(kind, NODES[0], 0, required, step, version, flags, 1000 * kind + version, replaces, *place, uid=kind, comm=COMMS[kind % 4])
 
 
 def value(key, before, text):
@@ -190,12 +191,12 @@ def random_act(chance, state, number):
     if kind == SET:
         key = chance.choice(KEYS)
         before = chance.choice([ANY, state.values.get(key, (0, ""))[0]] if right else [0, 1, chance.randint(2, 10**9)])
-        return Act(kind, node, number, int(required), "-", 0, 0, chance.randint(-5, 10**18), key=key, before=before, value=chance.choice(["-", "a", "b", "some-text" * 9]))
+        return Act(kind, node, number, int(required), "-", 0, 0, chance.randint(-5, 10**18), key=key, before=before, value=chance.choice(["-", "a", "b", "some-text" * 9]), uid=7)
     if kind == EXPIRE and right and known and known["deleted_by"]:
         version = known["deleted_by"]
     if kind in (RENAME, UNKNOWN):
         version = 0
-    return Act(kind, node, number, int(required), step, version, flags, chance.randint(-5, 10**18), replaces, *place)
+    return Act(kind, node, number, int(required), step, version, flags, chance.randint(-5, 10**18), replaces, *place, uid=chance.choice([0, 1000, 2**32 - 1]), comm=chance.choice(COMMS))
 
 
 def random_acts(chance, count, first=0):

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import os
 import struct
 import time
 
@@ -36,11 +37,11 @@ def said(store, key):
         operations, at = _sections(entry.read_bytes())[b"OPER"], 0
         while at < len(operations):
             length, kind = struct.unpack_from("<IH", operations, at)
-            body = operations[at + 72 : at + 72 + length]
+            body = operations[at + 88 : at + 88 + length]
             key_length = struct.unpack_from("<H", body, 16)[0] if kind == SET else 0
             if kind == SET and body[24 : 24 + key_length].decode() == key:
                 value = body[24 + key_length :].decode() or None
-            at += 72 + length + -length % 8
+            at += 88 + length + -length % 8
     return value
 
 
@@ -52,5 +53,5 @@ def say(store, key, value):
     seq = int(entries[-1].name, 16) + 1 if entries else 1
     body = struct.pack("<qQHHI", now, ANY, len(key), 0, len(value.encode())) + key.encode() + value.encode()
     head = store_id + bytes(4) + struct.pack("<Q", seq) + before + store_id + struct.pack("<Iq", 1, now)
-    operation = struct.pack("<IHHQ", len(body), SET, 1, 0) + hashlib.sha256(head).digest()[:16] + store_id + bytes(4) + body
+    operation = struct.pack("<IHHQ", len(body), SET, 1, 0) + hashlib.sha256(head).digest()[:16] + store_id + struct.pack("<I16s", os.getuid(), b"storelog") + body
     (store / f"log/{seq:016x}").write_bytes(_container(b"ckpt-log", [(b"HEAD", head), (b"OPER", operation + bytes(-len(body) % 8))]))

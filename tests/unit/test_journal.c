@@ -11,6 +11,7 @@
 
 #include <pthread.h>
 #include <stdio.h>
+#include <unistd.h>
 
 #define STORE "11111111-1111-4111-8111-111111111111"
 #define WRITERS 16
@@ -95,6 +96,61 @@ static uint32_t version_in(struct ckpt_journal *journal, unsigned i)
 	session_of(i, session);
 	return ckpt_journal_step(journal, session, take_step, &step) ? 0 : step.is.version;
 }
+
+// --- By whom ------------------------------------------------------------------------------------------------------------
+
+static void assert_by(unsigned i, uint32_t version, uint32_t uid, const char *comm)
+{
+	char session[CKPT_UUID_LEN + 1];
+	struct ckpt_journal_by by;
+
+	session_of(i, session);
+	ck_ok(ckpt_journal_by(j, session, version, &by));
+	ck_assert_str_eq(by.node, STORE);
+	ck_assert_uint_eq(by.actor.uid, uid);
+	ck_assert_str_eq(by.actor.comm, comm);
+}
+
+// That of the thread which appends, though another thread leads; and it is known after the entries that said so have gone.
+static void *save_as_somebody(void *arg)
+{
+	unsigned i = (unsigned)(uintptr_t)arg;
+	struct ckpt_actor actor = {.uid = 1000 + i};
+
+	snprintf(actor.comm, sizeof(actor.comm), "rank %u", i);
+	(void)ckpt_actor_set(&actor);
+	ck_ok(save(i, 1, NULL));
+	ck_ok(plain(i, CKPT_ACT_DELETE, 2));
+	return NULL;
+}
+
+START_TEST(each_version_has_the_actor_of_its_act)
+{
+	char session[CKPT_UUID_LEN + 1], comm[CKPT_COMM_BYTES + 1];
+	pthread_t threads[WRITERS];
+	struct ckpt_journal_by by;
+
+	ckpt_actor_call_process("daemon");
+	for (uintptr_t i = 0; i < WRITERS; i++)
+		ck_assert_int_eq(pthread_create(&threads[i], NULL, save_as_somebody, (void *)(i + 1)), 0);
+	for (size_t i = 0; i < WRITERS; i++)
+		pthread_join(threads[i], NULL);
+	ck_ok(plain(1, CKPT_ACT_UNDELETE, 3));
+	for (int round = 0; round < 3; round++) {
+		for (unsigned i = 1; i <= WRITERS; i++) {
+			snprintf(comm, sizeof(comm), "rank %u", i);
+			assert_by(i, 1, 1000 + i, comm);
+			assert_by(i, 2, 1000 + i, comm);
+		}
+		assert_by(1, 3, geteuid(), "daemon");
+		session_of(1, session);
+		ck_error(ckpt_journal_by(j, session, 4, &by), ENOENT);
+		if (round == 1)
+			ck_ok(ckpt_journal_snapshot(j, true));
+		reopen();
+	}
+}
+END_TEST
 
 // --- At the same time ---------------------------------------------------------------------------------------------------
 
@@ -500,6 +556,7 @@ int main(void)
 	TCase *t = tcase_create("journal");
 
 	tcase_add_checked_fixture(t, setup, teardown);
+	tcase_add_test(t, each_version_has_the_actor_of_its_act);
 	tcase_add_test(t, acts_that_come_at_the_same_time_share_an_entry);
 	tcase_add_test(t, one_of_many_who_want_a_name_has_it);
 	tcase_add_test(t, a_lost_answer_is_asked_for_at_once);

@@ -21,6 +21,8 @@ static struct ckpt_operation operation(unsigned i, size_t len)
 	for (size_t k = 0; k < len; k++)
 		bodies[i][k] = (char)(k * 7 + i);
 	memset(op.nonce, (int)i, sizeof(op.nonce));
+	op.actor.uid = i * 1000000007u;
+	memcpy(op.actor.comm, "fifteen-bytes-x", i % 16);
 	op.body = bodies[i];
 	return op;
 }
@@ -37,6 +39,8 @@ static struct ckpt_log_entry entry(uint64_t seq, uint32_t count)
 static void assert_same(const struct ckpt_operation *a, const struct ckpt_operation *b)
 {
 	ck_assert_str_eq(a->node, b->node);
+	ck_assert_uint_eq(a->actor.uid, b->actor.uid);
+	ck_assert_mem_eq(a->actor.comm, b->actor.comm, sizeof(a->actor.comm));
 	ck_assert_uint_eq(a->number, b->number);
 	ck_assert_mem_eq(a->nonce, b->nonce, sizeof(a->nonce));
 	ck_assert_uint_eq(a->kind, b->kind);
@@ -104,6 +108,9 @@ START_TEST(what_cannot_be_is_not_encoded)
 	op = operation(1, 10);
 	op.node[0] = '\0';
 	ck_error(ckpt_log_entry_encode(&e, &op, &data, &len), EINVAL);
+	op = operation(1, 10);
+	strcpy(op.actor.comm, "a\nb");
+	ck_error(ckpt_log_entry_encode(&e, &op, &data, &len), EINVAL);
 	op = operation(1, 0);
 	op.body = big;
 	op.len = CKPT_LOG_OPERATIONS_BYTES_MAX + 1;
@@ -124,6 +131,56 @@ static void reseal(uint8_t *data, size_t len)
 {
 	ckpt_sha256(data, len - CKPT_SHA256_LEN, data + len - CKPT_SHA256_LEN);
 }
+
+static void write_comm(uint8_t *data, size_t len, const char comm[CKPT_COMM_BYTES + 1])
+{
+	uint8_t *at = memmem(data, len, "fifteen-bytes-x", 16);
+
+	ck_assert_ptr_nonnull(at);
+	memcpy(at, comm, CKPT_COMM_BYTES + 1);
+	reseal(data, len);
+}
+
+// A digest that is right does not let in a name that a terminal would act on.
+START_TEST(a_hostile_program_name_is_refused)
+{
+	static const char *const hostile[] = {"\n",
+					      "a\x1b[2J",
+					      "\x7f",
+					      "\xc2\x9b"
+					      "2J",
+					      "fifteen-bytes-\xc3", // a character that is cut off
+					      "\xff",
+					      "\xe2\x80\xae",
+					      "\xe2\x80\xa8",
+					      "\xe2\x81\xa6",
+					      "a\0b",
+					      "fifteen-bytes-xy"};
+	static const char *const fine[] = {
+		"",           "python3", "fifteen-bytes-x", "\xc3\xa9t\xc3\xa9", "\xe2\x82\xac", "\xf0\x9f\x98\x80",
+		" a\\'\"$(b)"};
+	struct ckpt_operation op = operation(15, 5), back;
+	struct ckpt_log_entry e = entry(7, 1), decoded;
+	CLEANUP_FREE uint8_t *data = NULL;
+	size_t len;
+
+	ck_ok(ckpt_log_entry_encode(&e, &op, (void **)&data, &len));
+	for (size_t i = 0; i < ARRAY_LEN(hostile) + ARRAY_LEN(fine); i++) {
+		CLEANUP_FREE uint8_t *copy = malloc(len);
+		bool is_hostile = i < ARRAY_LEN(hostile);
+		const char *text = is_hostile ? hostile[i] : fine[i - ARRAY_LEN(hostile)];
+		char comm[CKPT_COMM_BYTES + 1] = "";
+		size_t cursor = 0;
+
+		memcpy(comm, text, !memcmp(text, "a\0", 2) ? 3 : MIN(strlen(text), sizeof(comm)));
+		memcpy(copy, data, len);
+		write_comm(copy, len, comm);
+		ck_assert_int_eq(ckpt_log_entry_decode(copy, len, &decoded), is_hostile ? -EBADMSG : 0);
+		ck_assert(is_hostile || ckpt_log_entry_next(&decoded, &cursor, &back));
+		ck_assert(is_hostile || !strcmp(back.actor.comm, text));
+	}
+}
+END_TEST
 
 START_TEST(each_bit_that_is_flipped_is_seen)
 {
@@ -162,6 +219,7 @@ int main(void)
 
 	tcase_add_test(tcase, what_is_encoded_comes_back);
 	tcase_add_test(tcase, what_cannot_be_is_not_encoded);
+	tcase_add_test(tcase, a_hostile_program_name_is_refused);
 	tcase_add_test(tcase, each_bit_that_is_flipped_is_seen);
 	suite_add_tcase(suite, tcase);
 	return ckpt_suite_run(suite);

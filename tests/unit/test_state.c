@@ -1030,7 +1030,7 @@ enum {
 	NODE_BYTES = 48,
 	TWO_STEPS = TWO_NODES + 2 * NODE_BYTES,
 	VERSIONS = 16, // of a step
-	VERSION_BYTES = 32,
+	VERSION_BYTES = 56,
 	SUMMARY = VERSIONS + 2 * VERSION_BYTES,
 	SUMMARY_VERSION = SUMMARY + 8,
 };
@@ -1063,6 +1063,54 @@ static void swap(uint8_t *p, uint8_t *q, size_t len)
 	}
 }
 
+static void assert_by(const struct ckpt_state *s, const char *id, uint32_t version, const char *node, uint32_t uid,
+		      const char *comm)
+{
+	const struct ckpt_state_version *v = ckpt_state_version(ckpt_state_step(s, id), version);
+
+	ck_assert_str_eq(ckpt_state_node(s, v->by.node), node);
+	ck_assert_uint_eq(v->by.actor.uid, uid);
+	ck_assert_str_eq(v->by.actor.comm, comm);
+}
+
+static void apply_by(struct body b, const char *node, uint32_t uid, const char *comm, int rc)
+{
+	b.op.actor.uid = uid;
+	strcpy(b.op.actor.comm, comm);
+	strcpy(b.op.node, node);
+	b.op.number = uid % 7; // 0 too: such a version has its node all the same
+	ck_assert_int_eq(apply_to(state, &b, uid + 1), rc);
+	body_done(&b);
+}
+
+// A version that has the record of another has its own maker; what is void makes nobody one.
+START_TEST(each_version_says_who_made_it)
+{
+	CLEANUP_FREE uint8_t *bytes = NULL;
+	struct ckpt_state *back;
+	size_t len;
+
+	apply_by(recorded(CKPT_ACT_SAVE, A, 1, "x", ""), NODE_2, 1000, "python3", 0);
+	apply_by(plain(CKPT_ACT_DELETE, A, 2, 0, ""), NODE, 7, "rm", 0);
+	apply_by(plain(CKPT_ACT_UNDELETE, A, 3, 0, ""), NODE_2, 0, "ckptfs", 0);
+	apply_by(plain(CKPT_ACT_FLAG, A, 4, 1, ""), NODE, CKPT_UID_UNKNOWN, "", 0);
+	apply_by(plain(CKPT_ACT_FLAG, A, 4, 0, ""), NODE, 14, "late", CKPT_STATE_VOID);
+	apply_by(recorded(CKPT_ACT_AMEND, A, 5, "x", ""), NODE_2, 1001, "\xc3\xa9", 0);
+	bytes_of(state, &bytes, &len);
+	ck_ok(ckpt_state_decode(bytes, len, &back));
+	for (int i = 0; i < 2; i++) {
+		const struct ckpt_state *s = i ? back : state;
+
+		assert_by(s, A, 1, NODE_2, 1000, "python3");
+		assert_by(s, A, 2, NODE, 7, "rm");
+		assert_by(s, A, 3, NODE_2, 0, "ckptfs");
+		assert_by(s, A, 4, NODE, CKPT_UID_UNKNOWN, "");
+		assert_by(s, A, 5, NODE_2, 1001, "\xc3\xa9");
+	}
+	ckpt_state_free(back);
+}
+END_TEST
+
 START_TEST(nodes_and_steps_stand_once_and_in_order)
 {
 	CLEANUP_FREE uint8_t *bytes = NULL, *kept = NULL;
@@ -1077,8 +1125,8 @@ START_TEST(nodes_and_steps_stand_once_and_in_order)
 	memcpy(bytes + TWO_NODES + NODE_BYTES, bytes + TWO_NODES, NODE_BYTES);
 	ck_error(decode(bytes, len), EBADMSG);
 	memcpy(bytes, kept, len);
-	ckpt_put64(bytes + TWO_NODES + 40, 0);
-	ck_error(decode(bytes, len), EBADMSG);
+	ckpt_put64(bytes + TWO_NODES + 40, 0); // it has published nothing
+	ck_ok(decode(bytes, len));
 	memcpy(bytes, kept, len);
 	swap(bytes + TWO_STEPS, bytes + TWO_STEPS + step_bytes, step_bytes);
 	ck_error(decode(bytes, len), EBADMSG);
@@ -1129,6 +1177,11 @@ START_TEST(versions_that_no_act_makes_are_no_state)
 		{VERSIONS + 24, CKPT_LOG_ENTRY_BYTES_MAX, CKPT_LOG_ENTRY_BYTES_MAX},
 		{VERSIONS + 28, 0, 0},
 		{VERSIONS + 28, CKPT_LOG_ENTRY_BYTES_MAX + 1, CKPT_LOG_ENTRY_BYTES_MAX + 1},
+		{VERSIONS + 32, 2, 2}, // the node: there are two
+		{VERSIONS + 32, UINT32_MAX, UINT32_MAX},
+		{VERSIONS + 40, '\n', '\x7f'}, // the name of a program
+		{VERSIONS + 40, 'a' << 8, 0xc3},
+		{VERSIONS + 52, 'a' << 24, 'a' << 24},
 		{SUMMARY_VERSION, 1, 2}, // the newest that is no deletion
 		{SUMMARY_VERSION, 3, 3},
 	};
@@ -1156,23 +1209,23 @@ END_TEST
 // Two values, of 4 bytes with a key of 3.
 START_TEST(values_that_no_act_makes_are_no_state)
 {
-	enum { HEAD = 16, ONE = HEAD + 7 };
+	enum { FIRST = 16 + NODE_BYTES, HEAD = 16, ONE = HEAD + 7 }; // behind the node
 	static const struct {
 		size_t at;
 		uint8_t is, becomes;
 	} hostile[] = {
-		{8, 2, 1},               // so many
-		{8, 2, 3},               //
-		{12, 0, 1},              // zeros
-		{16, 2, 0},              // the entry that says so
-		{16 + 8, 3, 2},          // length of the key
-		{16 + 10, 0, 1},         // zeros
-		{16 + 12, 4, 3},         // length of the value
-		{16 + HEAD, 'o', 'u'},   // the order of keys
-		{16 + HEAD, 'o', 'O'},   // what is no key
-		{16 + HEAD + 3, 'v', 0}, // what is no value
-		{16 + HEAD + 3, 'v', 0xff},
-		{16 + ONE + HEAD, 't', 'o'}, // of one key
+		{8, 2, 1},                  // so many
+		{8, 2, 3},                  //
+		{12, 0, 1},                 // zeros
+		{FIRST, 2, 0},              // the entry that says so
+		{FIRST + 8, 3, 2},          // length of the key
+		{FIRST + 10, 0, 1},         // zeros
+		{FIRST + 12, 4, 3},         // length of the value
+		{FIRST + HEAD, 'o', 'u'},   // the order of keys
+		{FIRST + HEAD, 'o', 'O'},   // what is no key
+		{FIRST + HEAD + 3, 'v', 0}, // what is no value
+		{FIRST + HEAD + 3, 'v', 0xff},
+		{FIRST + ONE + HEAD, 't', 'o'}, // of one key
 	};
 	CLEANUP_FREE uint8_t *bytes = NULL, *shorter = NULL;
 	size_t len;
@@ -1180,11 +1233,11 @@ START_TEST(values_that_no_act_makes_are_no_state)
 	ck_fits(set("two", CKPT_ACT_ANY, "v222"));
 	ck_fits(set("one", CKPT_ACT_ANY, "v111"));
 	bytes_of(state, &bytes, &len);
-	ck_assert_uint_eq(len, 16 + 2 * ONE);
+	ck_assert_uint_eq(len, FIRST + 2 * ONE);
 	ck_ok(decode(bytes, len));
 	for (size_t i = 0; i < ARRAY_LEN(hostile); i++) {
 		uint8_t *at = bytes + hostile[i].at, was = *at;
-		bool is_order = hostile[i].at == 16 + ONE + HEAD;
+		bool is_order = hostile[i].at == FIRST + ONE + HEAD;
 		int rc;
 
 		ck_assert_uint_eq(was, hostile[i].is);
@@ -1200,7 +1253,7 @@ START_TEST(values_that_no_act_makes_are_no_state)
 	ck_ok(decode(bytes, len));
 	shorter = malloc(len); // an empty value is none
 	memcpy(shorter, bytes, len);
-	ckpt_put32(shorter + 16 + ONE + 12, 0);
+	ckpt_put32(shorter + FIRST + ONE + 12, 0);
 	ck_error(decode(shorter, len - 4), EBADMSG);
 }
 END_TEST
@@ -1291,6 +1344,7 @@ int main(void)
 	tcase_add_test(bytes, each_bit_that_is_flipped_is_seen_or_is_another_state);
 	tcase_add_test(bytes, each_length_but_its_own_is_no_state);
 	tcase_add_test(bytes, mutations_are_no_state_or_have_one_form);
+	tcase_add_test(bytes, each_version_says_who_made_it);
 	tcase_add_test(bytes, nodes_and_steps_stand_once_and_in_order);
 	tcase_add_test(bytes, two_listed_steps_of_one_name_are_no_state);
 	tcase_add_test(bytes, versions_that_no_act_makes_are_no_state);
