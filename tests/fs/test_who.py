@@ -111,6 +111,20 @@ def test_what_the_mount_does_by_itself_is_its_own(mount, agent, ckptfs, store):
 
 
 @needs_root
+@pytest.mark.parametrize("options", [ALL], indirect=True)
+def test_changes_that_wait_a_while_are_a_version_of_the_mount(mount, agent, ckptfs, store):
+    os.chmod(mount.path, 0o777)
+    other = agent(uid=OTHER)
+    other.run(NAME, name=b"other")
+    other.run(MAKE, path=str(mount / "1"))
+    other.run(MARK, path=str(mount / "1"))
+    for n, change in enumerate(("os.chmod(path + '/a', 0o600)", "os.unlink(path + '/b')"), 2):
+        other.run(change, path=str(mount / "1"))
+        wait_until(lambda n=n: len(made_by(ckptfs, store, "1")) == n, what="the version")
+    assert [by[1:] for by in made_by(ckptfs, store, "1")] == [("other", OTHER), ("ckptfs", os.geteuid()), ("ckptfs", os.geteuid())]
+
+
+@needs_root
 @pytest.mark.parametrize("options", [[ALL, "seal=yes"]])
 def test_a_seal_is_by_the_mount(mount, agent, ckptfs, store):
     os.chmod(mount.path, 0o777)
