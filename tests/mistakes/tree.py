@@ -46,7 +46,8 @@ class Tree:
             else:
                 shutil.copy2(source, self.root / name)
         run(["cmake", "-G", "Ninja", "-S", self.root, "-B", self.build, "-DCMAKE_BUILD_TYPE=Debug",
-             f"-DCKPT_DEPS_DIR={ROOT / 'build/deps'}", f"-DCKPT_PYTHON={ROOT / 'build/venv/bin/python'}"])
+             f"-DCKPT_DEPS_DIR={ROOT / 'build/deps'}", f"-DCKPT_PYTHON={ROOT / 'build/venv/bin/python'}",
+             f"-DCKPT_SERVERS_VENV={ROOT / 'build/servers-venv'}"])
         self.tests = self.listed()
 
     def listed(self):

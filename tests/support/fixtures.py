@@ -14,6 +14,7 @@ from support import trees
 from support.agent import Agent
 from support.alone import be_alone
 from support.mounting import Mount, Program, World, mounts_below, sanitizer_reports, scratch_base
+from support.object_fixtures import fault_proxy, s3_prefix, s3_server, shared_proxy  # noqa: F401
 
 SOURCE = Path(__file__).resolve().parents[2]
 FULL = os.environ.get("CKPT_TEST_FULL", "") not in ("", "0")
