@@ -233,8 +233,8 @@ class ObjectServer:
             poll.register(fd, select.POLLIN)
             poll.poll()
         self.load()
-        self.state["keeper"] = []
-        self.down()
+        self.state["keeper"] = []  # that is us
+        self.remove()
 
     def kill(self):
         self.load()
@@ -251,6 +251,9 @@ class ObjectServer:
 
     def down(self):
         self.load()
+        self.remove()
+
+    def remove(self):
         end(self.state["keeper"])
         self.stop()
         shutil.rmtree(self.folder)

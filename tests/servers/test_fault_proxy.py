@@ -172,9 +172,11 @@ def test_reset_after_loses_the_reply_alone(far, near, fault_proxy, size):
 
 @pytest.mark.parametrize("kept", [0, 1, 100_000])
 def test_cut_request_leaves_no_object(far, near, fault_proxy, kept):
+    data = os.urandom(MIB)
     fault_proxy.play({"op": "PutObject", "do": "cut-request", "bytes": kept})
+    # SeaweedFS 4.48 stores an empty object when a connection ends right behind the head, unless the head has a checksum.
     with pytest.raises(errors()):
-        far.put("a", os.urandom(MIB))
+        far.put("a", data, ContentMD5=foreign("botocore.utils").calculate_md5(data))
     assert not near.has("a")
 
 

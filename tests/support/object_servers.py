@@ -9,6 +9,7 @@ $CKPT_TEST_S3_SERVER names another one. Each test has a prefix of its own in the
 """
 
 import contextlib
+import functools
 import importlib
 import json
 import os
@@ -43,6 +44,12 @@ def foreign(name):
     if str(packages) not in sys.path:
         sys.path.append(str(packages))
     return importlib.import_module(name)
+
+
+@functools.cache
+def session():
+    """One for all clients: reading what boto3 knows of S3 takes longer than most tests."""
+    return foreign("boto3").session.Session()
 
 
 class ObjectServer:
@@ -80,11 +87,11 @@ class ObjectServer:
 
     def client(self, endpoint=None, attempts=1, timeout_s=30, **config):
         """A client of boto3, which tries each request once. It may be used from several threads."""
-        boto3, botocore = foreign("boto3"), foreign("botocore.config")
+        botocore = foreign("botocore.config")
         # RGW 16.2 knows no body with its checksum behind it, so that is left to those who ask for it.
         defaults = {"request_checksum_calculation": "when_required", "response_checksum_validation": "when_required",
                     "max_pool_connections": 32, "s3": {"addressing_style": "path"}}
-        return boto3.session.Session().client(
+        return session().client(
             "s3", endpoint_url=endpoint or self.endpoint, region_name=self.settings["AWS_REGION"],
             aws_access_key_id=self.settings["AWS_ACCESS_KEY_ID"], aws_secret_access_key=self.settings["AWS_SECRET_ACCESS_KEY"],
             config=botocore.Config(**defaults | config, retries={"total_max_attempts": attempts, "mode": "standard"},
@@ -95,15 +102,15 @@ class ObjectServer:
 def running_server(kind):
     """A server with its data in a temporary folder: $CKPT_TEST_DIR, or /var/tmp. The folder goes with it."""
     install(kind)
-    base = Path(tempfile.mkdtemp(prefix="ckptfs-server-", dir=os.environ.get("CKPT_TEST_DIR") or "/var/tmp"))
-    server = None
+    folder = tempfile.mkdtemp(prefix="ckptfs-server-", dir=os.environ.get("CKPT_TEST_DIR") or "/var/tmp")
     try:
-        server = ObjectServer(kind, base / kind)
-        yield server
-    finally:
-        if server:
+        server = ObjectServer(kind, folder)
+        try:
+            yield server
+        finally:
             server.down()
-        shutil.rmtree(base, ignore_errors=True)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 class FaultProxy:
