@@ -158,8 +158,6 @@ class ObjectServer:
         self.save()
         return child
 
-    def is_alive(self):
-        return bool(self.state["processes"]) and all(start_time(pid) == began for pid, began in self.state["processes"])
 
     def is_ready(self):
         """A signed write passes: servers answer before they can store anything."""
@@ -176,16 +174,20 @@ class ObjectServer:
         self.state["processes"] = []
         try:
             self.launch()
-            deadline = time.monotonic() + START_S
-            while not self.is_ready():
-                if not self.is_alive():
-                    raise Failed(f"{self.name} ended at its start")
-                if time.monotonic() > deadline:
-                    raise Failed(f"{self.name} was not ready in {START_S} s")
-                time.sleep(0.02)
+            self.wait_for(self.is_ready, "its start", START_S)
         except BaseException:
             self.stop()
             raise
+
+    def wait_for(self, is_done, what, seconds, needed=None):
+        """Fails when it takes too long, or when one of the needed processes ends; by default all that were spawned."""
+        deadline = time.monotonic() + seconds
+        while not is_done():
+            if any(start_time(pid) != began for pid, began in (self.state["processes"] if needed is None else needed)):
+                raise Failed(f"{self.name} ended during {what}")
+            if time.monotonic() > deadline:
+                raise Failed(f"{self.name} did not finish {what} in {seconds} s")
+            time.sleep(0.02)
 
     def stop(self, how=signal.SIGKILL):
         end(self.state["processes"], how)
@@ -199,24 +201,38 @@ class ObjectServer:
     def up(self, until=None):
         if (self.folder / "server.json").exists():
             raise Failed(f"a server is in {self.folder} already")
-        for attempt in range(ATTEMPTS):
-            self.data.mkdir(parents=True, exist_ok=True)
-            self.state = {"ports": self.choose_ports(), "bucket": "ckptfs", "key": "CKPT" + secrets.token_hex(8).upper(),
-                          "secret": secrets.token_hex(20), "processes": [], "keeper": []}
-            self.save()
-            try:
-                self.prepare()
-                self.start()
-                break
-            except Failed as e:
-                # Another process may have taken a port since it was free.
-                tail = self.log_tail()
-                shutil.rmtree(self.folder)
-                if attempt == ATTEMPTS - 1:
-                    raise Failed(f"{e}; the last lines of its log:\n{tail}") from None
+        self.folder.mkdir(parents=True, exist_ok=True)
+        self.state = {"bucket": "ckptfs", "key": "CKPT" + secrets.token_hex(8).upper(), "secret": secrets.token_hex(20), "processes": [],
+                      "keeper": []}
+        self.save()
         if until:
             self.keep(until)
+        try:
+            # Another process may take a port that was free when it was chosen.
+            self.insist(self.start_empty)
+        except BaseException:
+            self.remove()
+            raise
         return self.settings()
+
+    def start_empty(self):
+        for path in self.folder.iterdir():
+            if path.is_dir():
+                shutil.rmtree(path)
+            elif path.name != "server.json":
+                path.unlink()
+        self.data.mkdir()
+        self.state["ports"] = self.choose_ports()
+        self.prepare()
+        self.start()
+
+    def insist(self, act):
+        for attempt in range(ATTEMPTS):
+            try:
+                return act()
+            except Failed as e:
+                if attempt == ATTEMPTS - 1:
+                    raise Failed(f"{e}; the last lines of its log:\n{self.log_tail()}") from None
 
     def keep(self, until):
         """Leaves a process behind that removes the server when process `until` has ended."""
@@ -243,10 +259,7 @@ class ObjectServer:
     def restart(self):
         self.load()
         self.stop(signal.SIGTERM)
-        try:
-            self.start()
-        except Failed as e:
-            raise Failed(f"{e}; the last lines of its log:\n{self.log_tail()}") from None
+        self.insist(self.start)
         return self.settings()
 
     def down(self):

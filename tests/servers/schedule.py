@@ -189,9 +189,9 @@ def random_details(chance, do):
 
 
 def random_schedule(seed, rules=8, faults=None, ops=ALL):
-    """A schedule that the seed determines. Each of its rules acts a few times at most, so that a client that tries again succeeds.
+    """A schedule that the seed determines. Each of its rules acts three times at most, so that a client that tries again succeeds.
 
-    Spurious 412s are not among them unless `faults` says so by its own rules: only a conditional write can be tried again after one.
+    `faults` and `ops` limit it to some of FAULTS and of ALL. It has no spurious 412: only a rule by hand can say when that is fair.
     """
     chance = random.Random(f"schedule {seed}")
     made = []
