@@ -28,6 +28,7 @@ What it cannot play: faults below HTTP, like lost packets.
 
 import argparse
 import json
+import select
 import socket
 import sys
 import tempfile
@@ -195,7 +196,7 @@ class Connection(threading.Thread):
         while not self.server.is_readable():
             if self.client.is_readable():
                 return None
-            time.sleep(0.0005)
+            select.select([self.server.sock, self.client.sock], [], [])
         reply = self.read_reply()
         if not reply:
             return None

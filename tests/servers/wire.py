@@ -116,7 +116,7 @@ class Stream:
             if not size:
                 break
             yield from self.read_exactly(size)
-            self.read_until(b"\r\n", 0)
+            self.read_until(b"\r\n", 2)
         # The trailers: no server here sends any.
         while self.read_until(b"\r\n", 8 << 10):
             pass
