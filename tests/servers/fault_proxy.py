@@ -331,8 +331,8 @@ class Proxy:
         """Waits a moment for requests whose reply the client has, but which are not counted yet."""
         with self.lock:
             self.is_settled.wait_for(lambda: not self.active, COUNTS_S)
-            return {"requests": self.requests, "connections": self.connections, "by_op": self.by_op, "by_fault": self.by_fault, "bytes_in": self.bytes_in,
-                    "bytes_out": self.bytes_out, "late": self.late}
+            return {"requests": self.requests, "connections": self.connections, "by_op": self.by_op, "by_fault": self.by_fault,
+                    "bytes_in": self.bytes_in, "bytes_out": self.bytes_out, "late": self.late}
 
     def begin(self):
         with self.lock:

@@ -1,7 +1,8 @@
 """A real object server on loopback: started, killed, started again, removed. Each server script is a class of this.
 
     NAME install                     installs the server, when it is not there
-    NAME up DIR [--until PID]        starts it with its data in DIR, which is made; prints its settings as lines NAME=VALUE
+    NAME up DIR [--until PID] [--tls]
+                                     starts it with its data in DIR, which is made; prints its settings as lines NAME=VALUE
     NAME kill DIR                    kill -9; the data stays
     NAME restart DIR                 ends it in order, unless it was killed, and starts it with the same data, ports and keys
     NAME down DIR                    kill -9, and removes DIR
@@ -9,6 +10,7 @@
 The settings are environment variables: CKPT_TEST_S3_SERVER, CKPT_TEST_S3_ENDPOINT, CKPT_TEST_S3_BUCKET,
 AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_REGION. Ports are free ones; keys are new for each `up`.
 
+With --tls the endpoint is https://127.0.0.1:PORT, and AWS_CA_BUNDLE its certificate, which is not for the name "localhost".
 With --until the server is removed when that process ends, whatever ends it. `up` exits when the server has answered
 a signed write. The processes are known by id and start time, so that an id in use again is never killed.
 """
@@ -89,6 +91,7 @@ def end(processes, how=signal.SIGKILL, wait_s=20):
 
 class ObjectServer:
     name = None  # what the script and CKPT_TEST_S3_SERVER say
+    has_tls = False
 
     def __init__(self, folder):
         self.folder = Path(folder).resolve()
@@ -128,10 +131,27 @@ class ObjectServer:
     def log(self):
         return self.folder / "log"
 
+    @property
+    def certificate(self):
+        return self.folder / "certificate.pem"
+
+    @property
+    def certificate_key(self):
+        return self.folder / "certificate.key"
+
+    def make_certificate(self):
+        names = "subjectAltName=IP:127.0.0.1,DNS:*.localhost"
+        done = subprocess.run(["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "30", "-subj", "/CN=127.0.0.1",
+                               "-addext", names, "-keyout", self.certificate_key, "-out", self.certificate],
+                              capture_output=True, text=True, check=False)
+        if done.returncode:
+            raise Failed(f"{self.name}: no certificate: {done.stderr}")
+
     def settings(self):
-        return {
+        tls = {"AWS_CA_BUNDLE": str(self.certificate)} if self.state["tls"] else {}
+        return tls | {
             "CKPT_TEST_S3_SERVER": self.name,
-            "CKPT_TEST_S3_ENDPOINT": f"http://127.0.0.1:{self.port}",
+            "CKPT_TEST_S3_ENDPOINT": f"{'https' if tls else 'http'}://127.0.0.1:{self.port}",
             "CKPT_TEST_S3_BUCKET": self.state["bucket"],
             "AWS_ACCESS_KEY_ID": self.state["key"],
             "AWS_SECRET_ACCESS_KEY": self.state["secret"],
@@ -198,12 +218,14 @@ class ObjectServer:
     def log_tail(self):
         return "\n".join(self.log.read_text(errors="replace").splitlines()[-10:]) if self.log.exists() else ""
 
-    def up(self, until=None):
+    def up(self, until=None, tls=False):
+        if tls and not self.has_tls:
+            raise Failed(f"{self.name} is started without TLS alone")
         if (self.folder / "server.json").exists():
             raise Failed(f"a server is in {self.folder} already")
         self.folder.mkdir(parents=True, exist_ok=True)
         self.state = {"bucket": "ckptfs", "key": "CKPT" + secrets.token_hex(8).upper(), "secret": secrets.token_hex(20), "processes": [],
-                      "keeper": []}
+                      "keeper": [], "tls": tls}
         self.save()
         if until:
             self.keep(until)
@@ -223,6 +245,8 @@ class ObjectServer:
                 path.unlink()
         self.data.mkdir()
         self.state["ports"] = self.choose_ports()
+        if self.state["tls"]:
+            self.make_certificate()
         self.prepare()
         self.start()
 
@@ -281,6 +305,7 @@ def main(server):
         sub.add_argument("folder", metavar="DIR")
         if verb == "up":
             sub.add_argument("--until", type=int, metavar="PID")
+            sub.add_argument("--tls", action="store_true")
         if verb == "keep":
             sub.add_argument("until", type=int)
     words = parser.parse_args()
@@ -290,7 +315,7 @@ def main(server):
         it = server(words.folder)
         if words.verb == "keep":
             return it.wait_and_remove(words.until)
-        settings = it.up(words.until) if words.verb == "up" else getattr(it, words.verb)()
+        settings = it.up(words.until, words.tls) if words.verb == "up" else getattr(it, words.verb)()
     except (Failed, subprocess.CalledProcessError, OSError) as e:
         sys.exit(f"{server.name}: {e}")
     for name, value in (settings or {}).items():

@@ -7,6 +7,7 @@ import datetime
 import hashlib
 import hmac
 import http.client
+import ssl
 import urllib.parse
 
 EMPTY = hashlib.sha256(b"").hexdigest()
@@ -41,7 +42,12 @@ def request(settings, method, path, body=b"", headers=None, timeout_s=10):
     """(status, body). The settings are those that a server script prints. Raises OSError when there is no reply."""
     path = urllib.parse.quote(path)
     now = datetime.datetime.now(datetime.timezone.utc)
-    connection = http.client.HTTPConnection(urllib.parse.urlsplit(settings["CKPT_TEST_S3_ENDPOINT"]).netloc, timeout=timeout_s)
+    endpoint = urllib.parse.urlsplit(settings["CKPT_TEST_S3_ENDPOINT"])
+    if endpoint.scheme == "https":
+        trusted = ssl.create_default_context(cafile=settings["AWS_CA_BUNDLE"])
+        connection = http.client.HTTPSConnection(endpoint.netloc, timeout=timeout_s, context=trusted)
+    else:
+        connection = http.client.HTTPConnection(endpoint.netloc, timeout=timeout_s)
     try:
         connection.request(method, path, body or None, signed_headers(settings, method, path, body, headers or {}, now))
         reply = connection.getresponse()

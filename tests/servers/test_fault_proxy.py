@@ -141,7 +141,8 @@ def test_a_large_body_is_not_kept_in_memory(far, near, fault_proxy):
 @pytest.mark.parametrize("version", ["s3", "s3v4"])
 def test_presigned_urls_pass_and_their_signatures_are_not_logged(far, fault_proxy, s3_server, version):
     far.put("a", b"data")
-    url = s3_server.client(fault_proxy.endpoint, signature_version=version).generate_presigned_url("get_object", Params={"Bucket": far.bucket, "Key": far.prefix + "a"})
+    signer = s3_server.client(fault_proxy.endpoint, signature_version=version)
+    url = signer.generate_presigned_url("get_object", Params={"Bucket": far.bucket, "Key": far.prefix + "a"})
     with urllib.request.urlopen(url) as reply:
         assert reply.read() == b"data"
     text = fault_proxy.log_text()

@@ -143,6 +143,18 @@ def test_a_proxy_outlives_its_server(s3_prefix):
         assert client.get_object(Bucket=server.bucket, Key=s3_prefix + "a")["Body"].read() == b"x"
 
 
+@pytest.mark.timeout(120)
+def test_tls_is_for_its_address_and_those_who_trust_it(s3_prefix):
+    with running_server("seaweedfs", tls=True) as server:
+        assert server.endpoint.startswith("https://127.0.0.1:")
+        server.client().put_object(Bucket=server.bucket, Key=s3_prefix + "a", Body=b"x")
+        wrong_name = server.client(server.endpoint.replace("127.0.0.1", "localhost"))
+        server.settings.pop("AWS_CA_BUNDLE")
+        for client in (server.client(), wrong_name):
+            with pytest.raises(foreign("botocore.exceptions").SSLError):
+                client.get_object(Bucket=server.bucket, Key=s3_prefix + "a")
+
+
 # Foreign clients through the proxy: their signatures hold.
 
 

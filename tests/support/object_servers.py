@@ -55,10 +55,10 @@ def session():
 class ObjectServer:
     """A running server. `settings` are the variables that tests/servers/object_server.py lists."""
 
-    def __init__(self, kind, folder, until=None):
+    def __init__(self, kind, folder, tls=False):
         self.kind = kind
         self.folder = Path(folder)
-        self.settings = self.call("up", "--until", str(until or os.getpid()))
+        self.settings = self.call("up", "--until", str(os.getpid()), *(["--tls"] if tls else []))
 
     def call(self, verb, *arguments):
         done = subprocess.run([SERVERS / self.kind, verb, self.folder, *arguments], stdin=subprocess.DEVNULL, capture_output=True, text=True,
@@ -92,19 +92,19 @@ class ObjectServer:
         defaults = {"request_checksum_calculation": "when_required", "response_checksum_validation": "when_required",
                     "max_pool_connections": 32, "s3": {"addressing_style": "path"}}
         return session().client(
-            "s3", endpoint_url=endpoint or self.endpoint, region_name=self.settings["AWS_REGION"],
+            "s3", verify=self.settings.get("AWS_CA_BUNDLE"), endpoint_url=endpoint or self.endpoint, region_name=self.settings["AWS_REGION"],
             aws_access_key_id=self.settings["AWS_ACCESS_KEY_ID"], aws_secret_access_key=self.settings["AWS_SECRET_ACCESS_KEY"],
             config=botocore.Config(**defaults | config, retries={"total_max_attempts": attempts, "mode": "standard"},
                                    read_timeout=timeout_s, connect_timeout=5))
 
 
 @contextlib.contextmanager
-def running_server(kind):
+def running_server(kind, tls=False):
     """A server with its data in a temporary folder: $CKPT_TEST_DIR, or /var/tmp. The folder goes with it."""
     install(kind)
     folder = tempfile.mkdtemp(prefix="ckptfs-server-", dir=os.environ.get("CKPT_TEST_DIR") or "/var/tmp")
     try:
-        server = ObjectServer(kind, folder)
+        server = ObjectServer(kind, folder, tls)
         try:
             yield server
         finally:
