@@ -3,7 +3,8 @@
 
     fault_proxy.py --to ENDPOINT [--schedule JSON|FILE|seed:N] [--log FILE]
 
-Prints CKPT_TEST_S3_ENDPOINT=..., then takes commands, a line of JSON each, and answers each with one, until stdin ends:
+Prints CKPT_TEST_S3_ENDPOINT=..., then takes commands, a line of JSON each, and answers each with one, until stdin ends.
+They come as `POST /-/fault-proxy`, too, with the command as the body, where the client cannot write to stdin; no bucket is named so.
 
     {"do": "play", "schedule": {...}}   from now on this one; an empty one disturbs nothing
     {"do": "counts"}                    {"requests": N, "connections": N, "by_op": {...}, "by_fault": {...}, "bytes_in": N, "bytes_out": N,
@@ -45,6 +46,8 @@ from servers.wire import Head, Stream, frame, last_frame  # noqa: E402
 
 SPOOL_BYTES = 16 << 20
 COUNTS_S = 1
+CONTROL = b"/-/fault-proxy"
+COMMAND_BYTES_MAX = 1 << 20
 # Of a query only these are logged: others may sign it.
 LOGGED = {"list-type", "prefix", "delimiter", "continuation-token", "start-after", "marker", "max-keys", "encoding-type", "partNumber",
           "uploadId", "uploads", "delete", "location", "versioning", "lifecycle", "key-marker", "upload-id-marker"}
@@ -129,6 +132,8 @@ class Connection(threading.Thread):
         if not head:
             self.client.sock.close()
             return False
+        if head.first[1] == CONTROL:
+            return self.obey(head)
         request = Request(head)
         schedule = self.proxy.schedule
         rule = schedule.choose(request)
@@ -146,6 +151,15 @@ class Connection(threading.Thread):
         self.line["ms"] = round((time.monotonic() - began) * 1e3, 1)
         self.proxy.note(self.line)
         return goes_on and not head.closes
+
+    def obey(self, head):
+        """A command to the proxy: neither counted nor logged."""
+        if (head.length or 0) > COMMAND_BYTES_MAX:
+            raise ValueError("a command is too long")
+        status, answer = self.proxy.answer(b"".join(bytes(piece) for piece in self.client.body(head)))
+        self.client.send(b"HTTP/1.1 %d %b\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%b" %
+                         (status, faults.reason(status), len(answer), answer))
+        return not head.closes
 
     # Towards the server.
 
@@ -401,6 +415,13 @@ class Proxy:
             raise ValueError(f"no such command: {do}")
         return self.counts()
 
+    def answer(self, command):
+        """(status, JSON) of a command in JSON."""
+        try:
+            return 200, json.dumps(self.obey(json.loads(command))).encode()
+        except (ValueError, KeyError, TypeError, AttributeError) as e:
+            return 400, json.dumps({"error": str(e)}).encode()
+
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -411,11 +432,7 @@ def main():
     proxy = Proxy(words.to, read_schedule(words.schedule) if words.schedule else None, words.log)
     print(f"CKPT_TEST_S3_ENDPOINT={proxy.endpoint}", flush=True)
     for line in sys.stdin:
-        try:
-            answer = proxy.obey(json.loads(line))
-        except (ValueError, KeyError) as e:
-            answer = {"error": str(e)}
-        print(json.dumps(answer), flush=True)
+        print(proxy.answer(line)[1].decode(), flush=True)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
-"""What each fault of tests/servers/schedule.py does: a function with its name, of a connection, a request and the rule.
+"""The faults of tests/servers/schedule.py: each is a function with its name, of a connection, a request and the rule.
 
-It returns whether the client's connection goes on.
+It returns True when the client's connection goes on.
 """
 
 import base64

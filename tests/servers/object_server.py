@@ -11,7 +11,7 @@ The settings are environment variables: CKPT_TEST_S3_SERVER, CKPT_TEST_S3_ENDPOI
 AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_REGION. Ports are free ones; keys are new for each `up`.
 
 With --tls the endpoint is https://127.0.0.1:PORT, and AWS_CA_BUNDLE its certificate, which is not for the name "localhost".
-With --until the server is removed when that process ends, whatever ends it. `up` exits when the server has answered
+With --until the server is removed when that process ends, by a kill too. `up` exits when the server has answered
 a signed write. The processes are known by id and start time, so that an id in use again is never killed.
 """
 
@@ -65,7 +65,7 @@ def free_ports(count, distance=0):
 
 
 def start_time(pid):
-    """When a process began, in ticks since the boot, or None when it has ended; a zombie has ended."""
+    """The start of a process in ticks since the boot, or None when it has ended. A zombie has ended."""
     try:
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except OSError:
@@ -97,7 +97,7 @@ class ObjectServer:
         self.folder = Path(folder).resolve()
         self.state = {}
 
-    # What each server says of itself.
+    # Each server has its own of these.
 
     @classmethod
     def install(cls):
@@ -108,16 +108,16 @@ class ObjectServer:
         return free_ports(1)
 
     def prepare(self):
-        """Writes what the server needs before its first start."""
+        """Writes the files that the server needs before its first start."""
 
     def launch(self):
         """Starts the server's processes with self.spawn()."""
         raise NotImplementedError
 
     def cleanup(self):
-        """Removes what a dead server has left outside of its folder."""
+        """Removes files of a dead server outside of its folder."""
 
-    # What is the same for all of them.
+    # All servers share these.
 
     @property
     def port(self):

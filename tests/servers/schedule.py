@@ -50,7 +50,7 @@ WRITES = ("PutObject", "UploadPart", "CreateMultipartUpload", "CompleteMultipart
 ALL = (*READS, *WRITES)
 CHOOSERS = {"op", "method", "key", "conditional", "nth", "every", "chance", "times"}
 
-# What each fault takes, and the operations that a random schedule plays it on.
+# The parameters of each fault, and the operations that a random schedule plays it on.
 FAULTS = {
     "reset-before": (set(), ALL),
     "cut-request": ({"bytes"}, ("PutObject", "UploadPart")),
@@ -103,7 +103,7 @@ class Rule:
     def __init__(self, number, words, seed):
         unknown = words.keys() - CHOOSERS - {"do"} - FAULTS[words["do"]][0] if words.get("do") in FAULTS else {"do"}
         if unknown:
-            raise ValueError(f"rule {number} has what no rule has, or a wrong `do`: {sorted(unknown)} in {words}")
+            raise ValueError(f"rule {number} has an unknown word, or a wrong `do`: {sorted(unknown)} in {words}")
         self.number, self.words, self.seed = number, words, seed
         self.chosen = self.fired = 0
 
@@ -124,7 +124,7 @@ class Rule:
                 and ("conditional" not in words or request.is_conditional == words["conditional"]))
 
     def fires(self):
-        """Whether it acts on the request that it was just counted for."""
+        """True when the rule acts on the request that it was just counted for."""
         words = self.words
         if self.fired >= words.get("times", float("inf")):
             return False
@@ -138,7 +138,7 @@ class Rule:
 
 
 class Schedule:
-    """What is played now. Threads: all may call choose()."""
+    """A schedule in play. Threads: all may call choose()."""
 
     def __init__(self, words=None):
         words = words or {}
@@ -173,7 +173,7 @@ def read_schedule(text):
 
 
 def random_details(chance, do):
-    """What a fault takes, by chance; what is left out has its default."""
+    """Parameters of a fault by chance; the others have their defaults."""
     return {
         "cut-request": lambda: {"bytes": chance.choice([0, 1, 1000, 1 << 16])},
         "late": lambda: {"seconds": chance.choice([0.2, 1, 3]), **chance.choice([{}, {"answer": 500}, {"answer": 503}])},

@@ -5,6 +5,7 @@ import json
 import os
 import random
 import time
+import urllib.error
 import urllib.request
 from pathlib import Path
 
@@ -19,7 +20,7 @@ pytestmark = pytest.mark.timeout(150)
 
 
 def errors():
-    """What boto3 raises when a request fails: a reply that is an error, or none."""
+    """The exceptions of boto3 for a request that fails: a reply that is an error, or none."""
     return foreign("botocore.exceptions").BotoCoreError, foreign("botocore.exceptions").ClientError, OSError
 
 
@@ -477,6 +478,22 @@ def test_chance_is_the_same_for_the_same_seed():
 def test_a_wrong_schedule_is_refused(fault_proxy, words):
     with pytest.raises(ValueError):
         fault_proxy.call({"do": "play", "schedule": words})
+
+
+def test_commands_come_by_http_too(far, fault_proxy):
+    def post(command):
+        request = urllib.request.Request(f"{fault_proxy.endpoint}/-/fault-proxy", json.dumps(command).encode(), method="POST")
+        with urllib.request.urlopen(request) as reply:
+            return json.loads(reply.read())
+
+    post({"do": "play", "schedule": {"rules": [{"op": "PutObject", "nth": 1, "do": "status", "status": 503}]}})
+    assert refusal(far.put, "a")[0] == 503
+    far.put("a")
+    assert post({"do": "counts"})["by_op"] == {"PutObject": 2}
+    for wrong in ({"do": "nothing"}, [], {"do": "play"}, {"do": "play", "schedule": {"rules": [{"do": "?"}]}}):
+        with pytest.raises(urllib.error.HTTPError) as e:
+            post(wrong)
+        assert e.value.code == 400
 
 
 def test_counts_begin_again(far, fault_proxy):

@@ -22,7 +22,7 @@ def s3_server(request):
 
 @pytest.fixture
 def s3_prefix():
-    """Where the keys of this test begin; it ends with a slash."""
+    """The beginning of this test's keys; it ends with a slash."""
     return new_prefix()
 
 
