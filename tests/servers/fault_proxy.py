@@ -120,8 +120,8 @@ class Connection(threading.Thread):
             self.proxy.complain(e)
             self.client.reset()
         finally:
-            if self.server:
-                self.server.sock.close()
+            self.disconnect()
+            self.client.sock.close()
 
     def serve_one(self):
         """One request. Returns whether the connection goes on."""
@@ -148,8 +148,9 @@ class Connection(threading.Thread):
             self.line |= {"answer": self.line["answer"] or ("gone" if isinstance(e, Gone) else "reset"), "error": str(e)}
             self.client.reset()
             goes_on = False
-        self.line["ms"] = round((time.monotonic() - began) * 1e3, 1)
-        self.proxy.note(self.line)
+        finally:
+            self.line["ms"] = round((time.monotonic() - began) * 1e3, 1)
+            self.proxy.note(self.line)
         return goes_on and not head.closes
 
     def obey(self, head):
