@@ -26,3 +26,11 @@ struct ckpt_fault {
 int ckpt_fault_new(struct ckpt_objects *below, struct ckpt_fault *fault, struct ckpt_objects **ret_objects);
 // One line per call to fd: operation, key, bytes, result, microseconds.
 int ckpt_trace_new(struct ckpt_objects *below, int fd, struct ckpt_objects **ret_objects);
+// Makes again a call that failed and may succeed later, after a while (backoff.h), for at most a minute:
+//
+//   -EAGAIN               any call
+//   -EIO, -ETIMEDOUT      get, get_ranges, head, list, remove; put only of packs/ and m/, whose names belong to one writer: what stands
+//                         there then is its own, if it has the size
+//   anything else         never
+// A put of another key whose outcome is unknown goes up as it is: only its caller can tell its own object from another's.
+int ckpt_retry_new(struct ckpt_objects *below, struct ckpt_objects **ret_objects);

@@ -111,6 +111,11 @@ static void trace_refill(struct ckpt_objects *o)
 	ckpt_objects_refill(trace_of(o)->below);
 }
 
+static void trace_why(struct ckpt_objects *o, char ret_why[CKPT_OBJECTS_WHY_MAX])
+{
+	ckpt_objects_why(trace_of(o)->below, ret_why);
+}
+
 static void trace_close(struct ckpt_objects *o)
 {
 	ckpt_objects_close(trace_of(o)->below);
@@ -135,6 +140,7 @@ int ckpt_trace_new(struct ckpt_objects *below, int fd, struct ckpt_objects **ret
 		.list = trace_list,
 		.yield = trace_yield,
 		.refill = trace_refill,
+		.why = trace_why,
 		.close = trace_close,
 	};
 	t->base.ops = &t->ops;

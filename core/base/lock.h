@@ -35,7 +35,8 @@ enum ckpt_lock_rank {
 	CKPT_LOCK_COOL,    // ckpt_store: over the cooling of a step
 	CKPT_LOCK_LOOK,    // ckpt_store: over a look at the packs, which the index follows
 	CKPT_LOCK_ACTS,    // ckpt_store: over an act on committed steps; the mount is told of it, and takes NAMES
-	CKPT_LOCK_ACT_LAST = CKPT_LOCK_ACTS,
+	CKPT_LOCK_KEYS,    // backends/credentials.c: over a request for the keys of a store, which is called in acts
+	CKPT_LOCK_ACT_LAST = CKPT_LOCK_KEYS,
 
 	// Of what the mount knows.
 	CKPT_LOCK_UNWRITTEN, // fs/unwritten.c: the lists of those that have a file open, whose use changes

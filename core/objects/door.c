@@ -161,6 +161,13 @@ void ckpt_objects_refill(struct ckpt_objects *o)
 		o->ops->refill(o);
 }
 
+void ckpt_objects_why(struct ckpt_objects *o, char ret_why[CKPT_OBJECTS_WHY_MAX])
+{
+	*ret_why = '\0';
+	if (o->ops->why)
+		o->ops->why(o, ret_why);
+}
+
 int ckpt_objects_put_how(struct ckpt_objects *o, const char *key, const void *data, size_t len, bool frees,
 			 struct ckpt_object *ret_object)
 {

@@ -35,11 +35,12 @@
 #include <stdint.h>
 
 #define CKPT_ETAG_MAX 80 // with the NUL
+#define CKPT_OBJECTS_WHY_MAX 512
 
 struct ckpt_object {
 	uint64_t bytes;
-	int64_t mtime_ns;         // the store's clock
-	char etag[CKPT_ETAG_MAX]; // another one where another object has taken the key
+	int64_t mtime_ns;         // the store's clock; of S3 in whole seconds, and from a put up to some seconds off
+	char etag[CKPT_ETAG_MAX]; // another one where an object of other bytes has taken the key
 };
 
 struct ckpt_objects {
@@ -63,7 +64,7 @@ struct ckpt_until {
 // Called for each object in the byte order of the keys; a non-zero return ends the list and is its result.
 typedef int ckpt_objects_list_fn(void *arg, const char *key, const struct ckpt_object *object);
 
-// All but get_ranges, sync, yield and refill are required. A backend behind a network ends each call by a deadline of its own.
+// All but get_ranges, sync, yield, refill and why are required. A backend behind a network ends each call by a deadline of its own.
 // Errors:
 //   -ENOENT, -EEXIST         no such object; put over an object
 //   -ESTALE                  it changed meanwhile
@@ -90,6 +91,7 @@ struct ckpt_objects_ops {
 	// frees room, and succeeds on a full disk as long as the store has a reserve (spare.h).
 	int (*put)(struct ckpt_objects *o, const char *key, const void *data, size_t len, bool frees,
 		   struct ckpt_object *ret_object);
+	// -ENOENT: there was none; a store that does not tell (S3) answers 0.
 	int (*remove)(struct ckpt_objects *o, const char *key);
 	// The object at the key, or its absence, survives a power cut, with all that is beside it in its folder ("a/b" of
 	// "a/b/c"). NULL: each answer of this backend lasts anyway.
@@ -100,6 +102,9 @@ struct ckpt_objects_ops {
 	bool (*yield)(struct ckpt_objects *o);
 	// Optional. Room was freed: makes again what acts on a full disk have used of the reserve.
 	void (*refill)(struct ckpt_objects *o);
+	// Optional. The newest failure that the store, or the way to it, has told of: "PUT log/0000000000000001 at HOST: 403 AccessDenied:
+	// ...", and what to do about it. No secret is in it. "": none yet.
+	void (*why)(struct ckpt_objects *o, char ret_why[CKPT_OBJECTS_WHY_MAX]);
 	void (*close)(struct ckpt_objects *o);
 };
 
@@ -124,6 +129,8 @@ int ckpt_objects_remove(struct ckpt_objects *o, const char *key);
 int ckpt_objects_sync(struct ckpt_objects *o, const char *key);
 int ckpt_objects_list(struct ckpt_objects *o, const char *prefix, const char *after, ckpt_objects_list_fn *fn,
 		      void *arg);
+// For messages, right after a call has failed: the cause in one line, or "". Of several threads that fail at once, any's.
+void ckpt_objects_why(struct ckpt_objects *o, char ret_why[CKPT_OBJECTS_WHY_MAX]);
 void ckpt_objects_close(struct ckpt_objects *o); // NULL is fine
 
 // The whole object, at most bytes_max (-EFBIG beyond), malloc'ed, never NULL. A version that changes meanwhile is read

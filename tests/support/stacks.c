@@ -1,8 +1,11 @@
 #include "tests/support/stacks.h"
 
 #include "backends/backends.h"
+#include "backends/s3.h"
+#include "core/base/uuid.h"
 
 #include <fcntl.h>
+#include <stdio.h>
 
 static void make_mem(struct stand *s)
 {
@@ -14,6 +17,25 @@ static void make_local(struct stand *s)
 	CLEANUP_FD int fd = ckpt_temp_fd();
 
 	ck_ok(ckpt_local_open(fd, true, &s->b));
+}
+
+static void make_s3(struct stand *s)
+{
+	const char *endpoint = getenv("CKPT_TEST_S3_ENDPOINT"), *bucket = getenv("CKPT_TEST_S3_BUCKET");
+	char uuid[CKPT_UUID_LEN + 1], url[256], option[256], why[CKPT_OBJECTS_WHY_MAX];
+	const char *options[] = {option, NULL};
+	struct ckpt_objects_at at = {.url = url, .writable = true, .options = options, .why = why};
+
+	ck_ok(ckpt_uuid_make(uuid));
+	snprintf(url, sizeof(url), "s3://%s/contract/%s", bucket ? bucket : "ckptfs", uuid);
+	snprintf(option, sizeof(option), "endpoint=%s", endpoint);
+	ck_assert_msg(!ckpt_s3_open(&at, &s->b), "%s", why);
+	s->is_s3 = true;
+}
+
+static void add_retry(struct stand *s)
+{
+	ck_ok(ckpt_retry_new(s->b, &s->b));
 }
 
 static void add_fault(struct stand *s)
@@ -37,7 +59,23 @@ static const struct {
 	{"fault(mem)", make_mem, {add_fault}},
 	{"trace(local)", make_local, {add_trace}},
 	{"trace(fault(local))", make_local, {add_fault, add_trace}},
+	{"retry(fault(mem))", make_mem, {add_fault, add_retry}},
+	{"s3", make_s3, {0}}, // from here on those that need a server
+	{"retry(s3)", make_s3, {add_retry}},
+	{"trace(s3)", make_s3, {add_trace}},
 };
+
+int stand_count(void)
+{
+	int count = 0;
+
+	while (count < (int)ARRAY_LEN(stacks) && stacks[count].make != make_s3)
+		count++;
+	if (getenv("CKPT_TEST_S3_ENDPOINT"))
+		return ARRAY_LEN(stacks);
+	printf("without S3: CKPT_TEST_S3_ENDPOINT names no server\n");
+	return count;
+}
 
 void stand_open(struct stand *s, int stack)
 {
@@ -53,8 +91,6 @@ void stand_close(struct stand *s)
 	ckpt_objects_close(s->b);
 	ckpt_fd_cleanup(&s->trace_fd);
 }
-
-_Static_assert(ARRAY_LEN(stacks) == STACKS, "STACKS counts them");
 
 int put_text(struct stand *s, const char *key, const char *text)
 {

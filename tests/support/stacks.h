@@ -1,7 +1,10 @@
 // Every backend and every stack of layers that the contract suites run against, and what they ask of a store.
 //
-// A test is added with tcase_add_loop_test(.., 0, STACKS) and begins with STAND(s): a new, empty store, closed at the
+// A test is added with tcase_add_loop_test(.., 0, stand_count()) and begins with STAND(s): a new, empty store, closed at the
 // end of the scope. The assertions end the test.
+// Stacks on S3 need a server: CKPT_TEST_S3_ENDPOINT is its URL, CKPT_TEST_S3_BUCKET a bucket of it ("ckptfs" without), and the keys are
+// AWS_ACCESS_KEY_ID and so on. Without the first they are left out, and stand_count() says so. Each stand is a prefix of its own in the
+// bucket, and what is left there is not removed: the server is thrown away.
 #pragma once
 
 #include "tests/support/suite.h"
@@ -9,14 +12,14 @@
 #include "backends/backends.h"
 #include "core/base/util.h"
 
-#define STACKS 5 // lines of stacks[]; a new backend gets one
-
 struct stand {
 	struct ckpt_objects *b;
+	bool is_s3;              // a remove does not say whether there was something, and times are in seconds
 	struct ckpt_fault fault; // of the stacks with that layer; does not fire
 	int trace_fd;
 };
 
+int stand_count(void); // of stacks
 void stand_open(struct stand *s, int stack);
 void stand_close(struct stand *s);
 

@@ -1,0 +1,10 @@
+// An object of an S3 store that is put in parts (a multipart upload): sent several at once, and each again by itself.
+#pragma once
+
+#include "backends/s3_request.h"
+
+// As put of objects.h. An upload that fails is aborted; one whose abort fails stays, unseen, until a collection of garbage.
+int ckpt_s3_put_parts(struct ckpt_s3 *s3, const char *key, const void *data, size_t len,
+		      struct ckpt_object *ret_object);
+// The headers of a new object that the store's options ask for.
+int ckpt_s3_put_headers(struct ckpt_s3_request *r);

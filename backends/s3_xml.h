@@ -1,0 +1,36 @@
+// The XML that an S3 store answers with: pages of a list, errors, and answers with a few fields.
+//
+// Every byte of it is hostile: a document type (so any entity), more than 16 levels, a text of more than 64 KiB and an answer of
+// more than 16 MiB are refused. Unknown elements are passed over.
+// Pure functions, any thread, nothing blocks. Errors: -EBADMSG: it is no XML, or not what was asked for; -ENOMEM; and what a
+// callback has returned.
+// Source: "Amazon S3 API Reference", ListObjectsV2 and "Error responses".
+#pragma once
+
+#include "core/objects/objects.h"
+
+#define CKPT_S3_XML_MAX ((size_t)16 << 20)
+#define CKPT_S3_KEY_MAX 3200 // an S3 key has 1,024 bytes at most; encoded they are three times as many
+#define CKPT_S3_TOKEN_MAX 4096
+
+// Called for each object of a page. The key is decoded, and may be any that the bucket has.
+typedef int ckpt_s3_entry_fn(void *arg, const char *key, const struct ckpt_object *object);
+
+struct ckpt_s3_page {
+	bool truncated;                // there are more, behind the token
+	char token[CKPT_S3_TOKEN_MAX]; // "" where the answer has none
+};
+
+int ckpt_s3_page_parse(const char *xml, size_t len, ckpt_s3_entry_fn *fn, void *arg, struct ckpt_s3_page *ret_page);
+
+// Elements that have no others inside of them, by their names, wherever they stand; of several the last one.
+struct ckpt_s3_field {
+	const char *name;
+	char *text; // takes size bytes, with the NUL; "" where there is none; a longer one is -EBADMSG
+	size_t size;
+};
+
+// root: the name of the first element, which must be this one, or NULL.
+int ckpt_s3_fields_parse(const char *xml, size_t len, const char *root, struct ckpt_s3_field *fields, size_t count);
+// An etag as it is in a header or a list: without the quotes around it. False: too long.
+bool ckpt_s3_etag(const char *text, char ret_etag[CKPT_ETAG_MAX]);
