@@ -109,7 +109,7 @@ static int take(void *arg, const struct ckpt_http_answer *answer, const void *da
 	if (first < last)
 		scatter(p, (const char *)data + (first - p->at), first, last);
 	p->at += len;
-	if (p->at > (p->is_whole ? p->total : end))
+	if (p->at > p->total || (!p->is_whole && p->at > end))
 		return -EIO;
 	return p->is_whole && p->at >= end && p->at < p->total; // enough
 }

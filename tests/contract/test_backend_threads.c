@@ -57,13 +57,14 @@ static void *put_rival(void *arg)
 START_TEST(of_many_puts_of_one_key_exactly_one_wins)
 {
 	STAND(s);
-	struct crew c = {.s = &s, .rounds = 200};
-	unsigned won = 0;
+	// Rivals wait a second for each other in SeaweedFS.
+	struct crew c = {.s = &s, .rounds = s.is_s3 ? 30 : 200};
+	int won = 0;
 
 	crew_run(&c, put_rival);
 	for (size_t i = 0; i < THREADS; i++)
-		won += c.won[i];
-	ck_assert_uint_eq(won, 200);
+		won += (int)c.won[i];
+	ck_assert_int_eq(won, c.rounds);
 }
 END_TEST
 

@@ -1,0 +1,183 @@
+// The XML of S3 stores, as they write it, and as somebody would who means harm.
+#include "tests/support/suite.h"
+
+#include "backends/s3_xml.h"
+#include "core/base/util.h"
+
+#include <stdio.h>
+#include <string.h>
+
+struct seen {
+	char text[1024];
+	int fails_at, count;
+};
+
+static int see(void *arg, const char *key, const struct ckpt_object *object)
+{
+	struct seen *s = arg;
+	size_t len = strlen(s->text);
+
+	if (++s->count == s->fails_at)
+		return -EFBIG;
+	snprintf(s->text + len, sizeof(s->text) - len, "%s|%llu|%lld|%s\n", key, (unsigned long long)object->bytes,
+		 (long long)object->mtime_ns / 1000000, object->etag);
+	return 0;
+}
+
+static struct seen seen;
+static struct ckpt_s3_page page;
+
+static int parse(const char *xml)
+{
+	seen.count = 0;
+	*seen.text = '\0';
+	return ckpt_s3_page_parse(xml, strlen(xml), see, &seen, &page);
+}
+
+#define CONTENT(key)                                                                                                   \
+	"<Contents><Key>" key "</Key><LastModified>2026-11-27T21:01:13.250Z</LastModified>"                            \
+	"<ETag>&quot;abc&quot;</ETag><Size>12</Size><Owner><ID>x</ID></Owner></Contents>"
+#define LIST(inner)                                                                                                    \
+	"<?xml version=\"1.0\" encoding=\"UTF-8\"?><ListBucketResult xmlns=\"x\">" inner "</ListBucketResult>"
+
+START_TEST(a_page_gives_its_objects)
+{
+	ck_ok(parse(LIST("<Name>b</Name><IsTruncated>true</IsTruncated>" CONTENT("a/b%26")
+				 CONTENT("c d+") "<NextContinuationToken>t/1=</NextContinuationToken>")));
+	ck_assert_str_eq(seen.text, "a/b%26|12|1795813273250|abc\nc d+|12|1795813273250|abc\n");
+	ck_assert(page.truncated);
+	ck_assert_str_eq(page.token, "t/1=");
+	ck_ok(parse(LIST("")));
+	ck_assert(!page.truncated && !*page.token && !seen.count);
+}
+END_TEST
+
+// It may stand behind the keys.
+START_TEST(encoded_keys_are_decoded)
+{
+	ck_ok(parse(LIST(CONTENT("a%2Fb+c%2b%25") "<EncodingType>url</EncodingType>")));
+	ck_assert_str_eq(seen.text, "a/b c+%|12|1795813273250|abc\n");
+	ck_error(parse(LIST(CONTENT("a%2") "<EncodingType>url</EncodingType>")), EBADMSG);
+	ck_error(parse(LIST(CONTENT("a%") "<EncodingType>url</EncodingType>")), EBADMSG);
+	ck_error(parse(LIST(CONTENT("a%gg") "<EncodingType>url</EncodingType>")), EBADMSG);
+	ck_error(parse(LIST(CONTENT("a%00b") "<EncodingType>url</EncodingType>")), EBADMSG);
+}
+END_TEST
+
+START_TEST(an_object_that_lacks_something_is_refused)
+{
+	static const char *const bad[] = {
+		LIST("<Contents><Key>k</Key></Contents>"),
+		LIST("<Contents><Key>k</Key><LastModified>2026-11-27T21:01:13Z</LastModified><Size>1</Size></"
+		     "Contents>"),
+		LIST("<Contents><Key>k</Key><LastModified>yesterday</LastModified><ETag>e</ETag><Size>1</Size></"
+		     "Contents>"),
+		LIST("<Contents><Key>k</Key><LastModified>2026-11-27T21:01:13Z</LastModified><ETag>e</ETag><Size>-1</"
+		     "Size></Contents>"),
+		LIST("<Contents><Key>k</Key><LastModified>2026-11-27T21:01:13Z</LastModified><ETag>e</ETag>"
+		     "<Size>99999999999999999999999</Size></Contents>"),
+		LIST("<Contents><Key>k</Key><LastModified>2026-11-27T21:01:13Z</LastModified><ETag>\"\"</ETag><Size>1</"
+		     "Size></Contents>"),
+		"<Error><Code>x</Code></Error>",
+		"",
+		"no XML",
+		"<ListBucketResult>",
+		"<ListBucketResult/><ListBucketResult/>",
+	};
+
+	for (size_t i = 0; i < ARRAY_LEN(bad); i++)
+		ck_error(parse(bad[i]), EBADMSG);
+	seen.fails_at = 2;
+	ck_error(parse(LIST(CONTENT("a") CONTENT("b") CONTENT("c"))), EFBIG);
+	ck_assert_int_eq(seen.count, 2);
+}
+END_TEST
+
+START_TEST(a_document_type_is_refused_and_nothing_grows)
+{
+	ck_error(parse("<!DOCTYPE x [<!ENTITY a \"aaaaaaaaaa\"><!ENTITY b \"&a;&a;&a;&a;\">]>" LIST("")), EBADMSG);
+	ck_error(parse("<!DOCTYPE ListBucketResult SYSTEM \"file:///etc/passwd\"><ListBucketResult/>"), EBADMSG);
+	ck_error(parse("<!DOCTYPE a><ListBucketResult/>"), EBADMSG);
+	ck_error(parse("<ListBucketResult>&x;</ListBucketResult>"), EBADMSG);
+}
+END_TEST
+
+START_TEST(depth_and_text_have_limits)
+{
+	size_t len = (65u << 10) + 200;
+	CLEANUP_FREE char *text = calloc(1, len), *large = calloc(1, CKPT_S3_XML_MAX + 1);
+	char deep[256] = "";
+
+	for (int i = 0; i < 15; i++)
+		strcat(deep, "<a>");
+	for (int i = 0; i < 15; i++)
+		strcat(deep, "</a>");
+	snprintf(text, len, LIST("%s"), deep);
+	ck_ok(parse(text));
+	snprintf(text, len, LIST("<a>%s</a>"), deep);
+	ck_error(parse(text), EBADMSG);
+	strcpy(text, "<ListBucketResult><x>");
+	memset(text + strlen(text), 'x', 64 << 10);
+	strcat(text, "</x></ListBucketResult>");
+	ck_ok(parse(text));
+	strcpy(text, "<ListBucketResult><x>");
+	memset(text + strlen(text), 'x', (64 << 10) + 1);
+	strcpy(text + strlen("<ListBucketResult><x>") + (64 << 10) + 1, "</x></ListBucketResult>");
+	ck_error(parse(text), EBADMSG);
+	memset(large, ' ', CKPT_S3_XML_MAX);
+	memcpy(large, LIST(""), strlen(LIST("")));
+	ck_ok(ckpt_s3_page_parse(large, CKPT_S3_XML_MAX, see, &seen, &page));
+	ck_error(ckpt_s3_page_parse(large, CKPT_S3_XML_MAX + 1, see, &seen, &page), EBADMSG);
+}
+END_TEST
+
+START_TEST(fields_are_found_by_their_names)
+{
+	char code[8], id[8];
+	struct ckpt_s3_field fields[] = {{"Code", code, sizeof(code)}, {"Id", id, sizeof(id)}};
+	const char *xml = "<Error><Code>Slow</Code><a><Id>1</Id></a></Error>";
+
+	ck_ok(ckpt_s3_fields_parse(xml, strlen(xml), "Error", fields, 2));
+	ck_assert_str_eq(code, "Slow");
+	ck_assert_str_eq(id, "1");
+	ck_error(ckpt_s3_fields_parse(xml, strlen(xml), "Errors", fields, 2), EBADMSG);
+	ck_ok(ckpt_s3_fields_parse("<b/>", 4, NULL, fields, 2));
+	ck_assert_str_eq(code, "");
+	xml = "<Error><Code>12345678</Code></Error>";
+	ck_error(ckpt_s3_fields_parse(xml, strlen(xml), NULL, fields, 2), EBADMSG);
+}
+END_TEST
+
+START_TEST(etags_lose_their_quotes)
+{
+	char etag[CKPT_ETAG_MAX], text[CKPT_ETAG_MAX + 2];
+
+	ck_assert(ckpt_s3_etag("\"a-2\"", etag));
+	ck_assert_str_eq(etag, "a-2");
+	ck_assert(ckpt_s3_etag("a", etag));
+	ck_assert_str_eq(etag, "a");
+	ck_assert(!ckpt_s3_etag("", etag));
+	ck_assert(!ckpt_s3_etag("\"\"", etag));
+	memset(text, 'a', sizeof(text));
+	text[CKPT_ETAG_MAX] = '\0';
+	ck_assert(!ckpt_s3_etag(text, etag));
+	text[CKPT_ETAG_MAX - 1] = '\0';
+	ck_assert(ckpt_s3_etag(text, etag));
+}
+END_TEST
+
+int main(void)
+{
+	Suite *suite = suite_create("s3_xml");
+	TCase *tcase = tcase_create("xml");
+
+	tcase_add_test(tcase, a_page_gives_its_objects);
+	tcase_add_test(tcase, encoded_keys_are_decoded);
+	tcase_add_test(tcase, an_object_that_lacks_something_is_refused);
+	tcase_add_test(tcase, a_document_type_is_refused_and_nothing_grows);
+	tcase_add_test(tcase, depth_and_text_have_limits);
+	tcase_add_test(tcase, fields_are_found_by_their_names);
+	tcase_add_test(tcase, etags_lose_their_quotes);
+	suite_add_tcase(suite, tcase);
+	return ckpt_suite_run(suite);
+}
