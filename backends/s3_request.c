@@ -369,7 +369,8 @@ static int judge_error(struct ckpt_s3_request *r)
 	snprintf(hint, sizeof(hint), "%s", m->hint);
 	if (rc == -EINVAL || r->status == 301)
 		find_region(r, region, hint, sizeof(hint));
-	if (rc != -ENOENT && rc != -EEXIST && r->status != 416) // what these say belongs to the daily work
+	if (rc != -ENOENT && rc != -EEXIST && r->status != 416 &&
+	    !r->is_quiet) // what these say belongs to the daily work
 		ckpt_s3_say(r->s3, "%s %s at %s: %d %s%s%s%s%s", r->method, r->key ? r->key : "the bucket",
 			    r->s3->config.host, r->status, r->code, *message ? ": " : "", message, *hint ? "; " : "",
 			    hint);
@@ -387,7 +388,7 @@ static int judge(struct ckpt_s3_request *r, int rc)
 	ckpt_log(CKPT_LOG_DEBUG, "s3: %s %s%s%s: %d, %s, %" PRId64 " us", r->method, r->key ? r->key : "",
 		 r->query ? "?" : "", r->query ? r->query : "", r->status, rc ? strerror(-rc) : "ok",
 		 (ckpt_sys.mono_ns() - r->started_ns) / 1000);
-	if (rc && rc != -ECANCELED)
+	if (rc && rc != -ECANCELED && !r->is_quiet)
 		ckpt_s3_say(r->s3, "%s %s at %s: %s", r->method, r->key ? r->key : "the bucket", r->s3->config.host,
 			    *r->call.answer.why ? r->call.answer.why : strerror(-rc));
 	if (rc)

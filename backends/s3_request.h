@@ -41,9 +41,10 @@ struct ckpt_s3_request {
 	const char *query; // sorted, percent-encoded, each name with its "="; NULL: none
 	const void *body;
 	size_t body_len;
-	bool changes; // the store: what may have been done matters
-	bool once;    // is never sent twice by itself
-	size_t len;   // of the body that is expected
+	bool changes;  // the store: what may have been done matters
+	bool once;     // is never sent twice by itself
+	bool is_quiet; // a failure is no cause for `why`: the one before it is
+	size_t len;    // of the body that is expected
 	const struct ckpt_until *until;
 	ckpt_http_take_fn *take; // of the body where the status is 2xx; NULL: it is kept in text
 	void *arg;
