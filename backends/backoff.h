@@ -1,4 +1,4 @@
-// How long to wait before a request is made again, and whether it may be.
+// The wait before a request is made again, and the share of requests that may be.
 //
 // A wait is anything up to 50 ms, then 100 ms, and so on up to 5 s (full jitter), so that many clients that a busy store has
 // refused do not come back together. Requests that are made again are at most a tenth of all, and ten more: a store that is down is not

@@ -33,5 +33,5 @@ int ckpt_credentials_get(struct ckpt_credentials *c, struct ckpt_keys *ret_keys,
 			 char ret_why[CKPT_CREDENTIALS_WHY_MAX]);
 // A store has refused these keys as expired: where they have not been replaced yet, the next get fetches new ones.
 void ckpt_credentials_refuse(struct ckpt_credentials *c, const struct ckpt_keys *keys);
-// What the profile says of something else, as "region" or "endpoint_url"; "" where it says nothing.
+// Another setting of the profile, as "region" or "endpoint_url"; "" where it has none.
 void ckpt_credentials_setting(struct ckpt_credentials *c, const char *name, char *ret_value, size_t size);

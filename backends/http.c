@@ -116,10 +116,10 @@ static int result_of(const struct ckpt_http_call *call, CURLcode code)
 	case CURLE_WRITE_ERROR:
 		return call->taken > 0 ? 0 : call->taken ? call->taken : -EIO;
 	case CURLE_OUT_OF_MEMORY:
-		return -ENOMEM;
+		return started_us ? -EIO : -ENOMEM;
 	case CURLE_URL_MALFORMAT:
-	case CURLE_UNSUPPORTED_PROTOCOL:
-		return -EINVAL;
+	case CURLE_UNSUPPORTED_PROTOCOL: // of the URL, or of the answer
+		return started_us ? -EIO : -EINVAL;
 	case CURLE_PEER_FAILED_VERIFICATION:
 	case CURLE_SSL_CACERT_BADFILE:
 		return -EACCES;
@@ -347,7 +347,7 @@ int ckpt_http_start(struct ckpt_http *h, struct ckpt_http_call *call)
 	return 0;
 }
 
-// Until it is done, or for a while.
+// Waits for the end of the call, or for a while.
 static void wait_locked(struct ckpt_http *h, const struct ckpt_http_call *call)
 {
 	const struct ckpt_until *until = call->request.until;

@@ -20,10 +20,10 @@ struct ckpt_role {
 	char duration_s[16];
 };
 
-// What `keys` may become.
+// The keys of a role that the owner of `keys` may take.
 int ckpt_keys_assume_role(const struct ckpt_key_source *s, const struct ckpt_role *role, const struct ckpt_keys *keys,
 			  struct ckpt_keys *ret_keys);
-// The same for whoever has the token in this file.
+// The same, with the token in this file instead of keys.
 int ckpt_keys_web_identity(const struct ckpt_key_source *s, const struct ckpt_role *role, const char *token_path,
 			   struct ckpt_keys *ret_keys);
 // With the token that `aws sso login` has left in ~/.aws/sso/cache for this start URL.
@@ -31,5 +31,5 @@ int ckpt_keys_sso(const struct ckpt_key_source *s, const char *start_url, const 
 		  struct ckpt_keys *ret_keys);
 int ckpt_keys_container(const struct ckpt_key_source *s, struct ckpt_keys *ret_keys);
 int ckpt_keys_machine(const struct ckpt_key_source *s, struct ckpt_keys *ret_keys);
-// Of what a program, run by a shell, writes.
+// A program, which a shell runs, writes them.
 int ckpt_keys_program(const struct ckpt_key_source *s, const char *command, struct ckpt_keys *ret_keys);

@@ -1,7 +1,7 @@
 // The profiles of AWS programs: the files $AWS_SHARED_CREDENTIALS_FILE (~/.aws/credentials) and $AWS_CONFIG_FILE (~/.aws/config).
 //
 // Ownership: texts that are given live as long as the profiles. Threads: any, once loaded. Blocks: the load, on the disk.
-// What is read may be secret: it is wiped when freed. Settings inside of others (lines that begin with a space) are passed over.
+// The texts may be secret: they are wiped when freed. Settings inside of others (lines that begin with a space) are passed over.
 // A file must belong to us or to root and be writable by its owner only; where others can read it, the log says so.
 // Source: "AWS SDKs and Tools Reference Guide", "Shared config and credentials files".
 #pragma once
@@ -14,7 +14,7 @@ struct ckpt_profiles;
 // 0, also where there are no files; -EACCES: a file that others may write; -EFBIG; -ENOMEM; as open(2) and read(2). ret_why names the file.
 int ckpt_profiles_load(struct ckpt_profiles **ret_profiles, char *ret_why, size_t why_size);
 void ckpt_profiles_free(struct ckpt_profiles *p); // NULL is fine
-// Whether either file has the profile.
+// True: one of the files has the profile.
 bool ckpt_profiles_have(const struct ckpt_profiles *p, const char *profile);
 // The value into ret_value, "" where there is none, or a longer one. What is in the file of credentials counts more.
 void ckpt_profiles_get(const struct ckpt_profiles *p, const char *profile, const char *name, char *ret_value,

@@ -1,4 +1,4 @@
-// A layer that makes calls again. Who waits below it (a list, an upload in parts) has waited for each request already.
+// A layer that makes calls again. Pages of a list and parts of an upload are made again below it, by s3.c itself.
 #include "backends/backends.h"
 
 #include "backends/backoff.h"
@@ -27,7 +27,7 @@ static bool is_unknown(int rc)
 	return rc == -EIO || rc == -ETIMEDOUT;
 }
 
-// Whether to make the call again; it has waited then. rc stays, or becomes that of a caller who has called it off.
+// True: make the call again; it has waited. rc stays, or becomes -ECANCELED.
 static bool again(struct retry *r, struct ckpt_try *t, bool repeats, int *rc)
 {
 	int waited;

@@ -1,4 +1,4 @@
-// Where an S3 store is, and how it is spoken to: out of its URL, its options and the environment.
+// The place of an S3 store and the manner of its requests, out of its URL, its options and the environment.
 //
 //   s3://BUCKET[/PREFIX]          the keys of the store stand below PREFIX/
 //

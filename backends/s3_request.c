@@ -391,8 +391,10 @@ static int judge(struct ckpt_s3_request *r, int rc)
 	if (rc && rc != -ECANCELED && !r->is_quiet)
 		ckpt_s3_say(r->s3, "%s %s at %s: %s", r->method, r->key ? r->key : "the bucket", r->s3->config.host,
 			    *r->call.answer.why ? r->call.answer.why : strerror(-rc));
+	if (rc == -EFBIG || (rc == -ENOMEM && r->changes && r->status))
+		return -EIO; // an answer that was not taken: it may be that of a change
 	if (rc)
-		return rc == -ENOTCONN ? -EAGAIN : rc == -EFBIG && !r->take ? -EIO : rc;
+		return rc == -ENOTCONN ? -EAGAIN : rc;
 	if (r->status / 100 != 2)
 		return judge_error(r);
 	if (!r->take && has_error_inside(r)) {

@@ -20,7 +20,7 @@
 #define CKPT_S3_HEADERS_MAX (CKPT_SIGN_HEADERS_MAX - 8) // that a caller may add
 #define CKPT_S3_CODE_MAX 64
 
-// What the requests of one store share.
+// The part that all requests of one store share.
 struct ckpt_s3 {
 	struct ckpt_objects base;
 	struct ckpt_s3_config config;
@@ -79,5 +79,5 @@ bool ckpt_s3_request_object(const struct ckpt_s3_request *r, struct ckpt_object 
 
 // Keeps a cause for `why`, and writes it to the log of debugging.
 __attribute__((format(printf, 2, 3))) void ckpt_s3_say(struct ckpt_s3 *s3, const char *format, ...);
-// Whether a read that failed so may succeed later.
+// True: a read that failed so may succeed later.
 bool ckpt_s3_may_pass(int rc);

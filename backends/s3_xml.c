@@ -232,7 +232,7 @@ static int page_element(struct reader *r, const char *parent, const char *name, 
 	return 0;
 }
 
-// Whether keys are encoded stands behind them in the answers of some stores.
+// Some stores say behind the keys that these are encoded.
 static int encoding_element(struct reader *r, const char *parent, const char *name, bool leaf)
 {
 	(void)parent;
