@@ -13,7 +13,7 @@
 
 #define EARLY_NS INT64_C(300000000000)
 #define PROFILES_MAX 8               // that one role leads to through others
-#define REST_NS INT64_C(10000000000) // after a source has failed, while keys still hold
+#define REST_NS INT64_C(10000000000) // between two searches
 
 struct ckpt_credentials {
 	struct ckpt_http *http; // borrowed
@@ -24,6 +24,8 @@ struct ckpt_credentials {
 	// Guarded by lock.
 	struct ckpt_keys keys;
 	bool has_keys;
+	int failed; // the search, with this; it has a rest then
+	char why[CKPT_CREDENTIALS_WHY_MAX];
 	int64_t rest_until_ns; // monotonic
 };
 
@@ -253,16 +255,18 @@ static bool holds_locked(const struct ckpt_credentials *c, int64_t for_ns)
 
 int ckpt_credentials_get(struct ckpt_credentials *c, struct ckpt_keys *ret_keys, char ret_why[CKPT_CREDENTIALS_WHY_MAX])
 {
-	int rc = 0;
-
-	*ret_why = '\0';
 	LOCK_SCOPE(&c->lock);
-	if (!holds_locked(c, EARLY_NS) && (!holds_locked(c, 0) || ckpt_sys.mono_ns() >= c->rest_until_ns)) {
-		rc = fetch_locked(c, ret_why);
+	// The sources are slow to say no, and many threads ask. Keys that live shortly are not asked for each time, either.
+	bool rests = ckpt_sys.mono_ns() < c->rest_until_ns && (c->failed || holds_locked(c, 0));
+
+	if (!holds_locked(c, EARLY_NS) && !rests) {
+		*c->why = '\0';
+		c->failed = fetch_locked(c, c->why);
 		c->rest_until_ns = ckpt_sys.mono_ns() + REST_NS;
 	}
-	if (rc && !holds_locked(c, 0))
-		return rc;
+	strcpy(ret_why, c->why);
+	if (c->failed && !holds_locked(c, 0))
+		return c->failed;
 	*ret_keys = c->keys;
 	return 0;
 }

@@ -9,7 +9,8 @@
 //   5. the metadata service of a machine (IMDSv2 only), unless $AWS_EC2_METADATA_DISABLED is "true"
 //
 // Calling sequence: ckpt_credentials_new(), ckpt_credentials_get() for each request, ckpt_credentials_free().
-// Keys that expire are fetched again five minutes before. While a source fails, keys that still hold are given.
+// Keys that expire are fetched again five minutes before. While a source fails, keys that still hold are given; a search that has
+// failed is made again after ten seconds.
 // Ownership: http is borrowed and outlives it. ret_keys is the caller's, who wipes it (ckpt_keys_wipe()).
 // Threads: any. Blocks: ckpt_credentials_get() where keys must be fetched, one thread at a time, at most a minute.
 // Secrets are kept in memory of their own, which no core dump has, and are wiped; they are in no message.

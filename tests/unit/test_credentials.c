@@ -352,6 +352,11 @@ START_TEST(without_any_source_the_ways_are_named)
 {
 	ck_error(get_of(NULL), EACCES);
 	ck_assert_msg(strstr(why, "AWS_ACCESS_KEY_ID") && strstr(why, "no_sign_request"), "%s", why);
+	*why = '\0';
+	setenv("AWS_ACCESS_KEY_ID", "ID-ENV", 1);
+	setenv("AWS_SECRET_ACCESS_KEY", CANARY, 1);
+	ck_error(get_again(), EACCES); // it was told a moment ago, and says the same
+	ck_assert_str_ne(why, "");
 }
 END_TEST
 

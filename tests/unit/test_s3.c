@@ -303,7 +303,8 @@ START_TEST(a_range_is_asked_for_and_checked)
 END_TEST
 
 static const char *const wrong_parts[] = {
-	PART("bytes 1-3/5", "ell", "3"),                                                // of another place
+	PART("bytes 1-3/5", "ell", "3"), // of another place
+	PART("bytes 1-4/5", "llo", "3"),
 	PART("bytes 2-3/5", "ll", "2"),                                                 // not all of it
 	PART("bytes 2-4/5", "ll", "2"),                                                 // fewer bytes than it says
 	PART("bytes 2-4/5", "lloo", "4"),                                               // more
