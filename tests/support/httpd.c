@@ -25,6 +25,17 @@ static bool wait_input(struct httpd *h, int fd)
 	return false;
 }
 
+void httpd_step(struct httpd *h)
+{
+	__atomic_fetch_add(&h->steps, 1, __ATOMIC_ACQ_REL);
+}
+
+size_t httpd_count(struct httpd *h)
+{
+	httpd_step(h);
+	return __atomic_load_n(&h->count, __ATOMIC_RELAXED);
+}
+
 static void reset(int fd)
 {
 	struct linger now = {.l_onoff = 1};
@@ -63,6 +74,7 @@ static bool read_request(struct connection *c, char *request)
 			head = (size_t)(strstr(request, "\r\n\r\n") + 4 - request);
 			left = body_of(request);
 			left -= MIN(left, len - head);
+			httpd_step(c->h);
 			if (c->h->resets_early)
 				return true;
 		}
@@ -93,6 +105,7 @@ static void *serve_connection(void *arg)
 		size_t n = __atomic_fetch_add(&c->h->count, 1, __ATOMIC_RELAXED);
 		struct httpd_reply reply = c->h->serve(c->h->arg, n, request);
 
+		httpd_step(c->h);
 		if (reply.text)
 			send_all(c->fd, reply.text);
 		while (reply.then == HTTPD_STALL && !__atomic_load_n(&c->h->stopping, __ATOMIC_RELAXED))

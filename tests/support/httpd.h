@@ -23,8 +23,9 @@ struct httpd {
 	bool resets_early; // each connection, once the headers are there
 	int fd;
 	uint16_t port;
-	char url[32]; // "http://127.0.0.1:PORT"
-	size_t count; // of requests, atomic
+	char url[32];   // "http://127.0.0.1:PORT"
+	size_t count;   // of requests, atomic
+	unsigned steps; // atomic: what a test wrote before, a later answer has seen, and the other way round
 	size_t connections;
 	bool stopping;
 	unsigned long thread;
@@ -32,3 +33,7 @@ struct httpd {
 
 void httpd_start(struct httpd *h);
 void httpd_stop(struct httpd *h);
+// How many requests came. What serve() wrote for them can be read now, and what is written before the next call of this or of
+// httpd_step() is seen by later answers: TSan does not know that bytes of a socket come after what was done before they were sent.
+size_t httpd_count(struct httpd *h);
+void httpd_step(struct httpd *h);

@@ -234,7 +234,7 @@ START_TEST(a_role_is_taken_with_the_keys_of_another_profile)
 				     "RoleSessionName=ckptfs&ExternalId=e%2F1"));
 	ck_assert_int_gt(keys.expires_ns, ckpt_sys.now_ns());
 	ck_ok(get_of("rr"));
-	ck_assert_uint_eq(server.count, 3);
+	ck_assert_uint_eq(httpd_count(&server), 3);
 	ck_assert_ptr_nonnull(strstr(requests[2], "Credential=ID-ROLE/"));
 	ck_assert_ptr_nonnull(strstr(requests[2], "x-amz-security-token: T\r\n"));
 	ck_error(get_of("loop"), EINVAL);
@@ -340,9 +340,9 @@ START_TEST(a_machine_is_asked_by_the_second_version_only)
 	ck_error(get_of(NULL), EIO);
 	body = NULL;
 	status = 403; // the token is refused: nobody falls back to the first version
-	server.count = 0;
+	__atomic_store_n(&server.count, 0, __ATOMIC_RELAXED);
 	ck_error(get_of(NULL), EACCES);
-	ck_assert_uint_eq(server.count, 1);
+	ck_assert_uint_eq(httpd_count(&server), 1);
 	setenv("AWS_EC2_METADATA_SERVICE_ENDPOINT", "http://example.org", 1);
 	ck_error(get_of(NULL), EACCES);
 }
@@ -377,22 +377,22 @@ START_TEST(keys_are_fetched_again_before_they_expire)
 	set_expiry(3600);
 	ck_ok(get_of(NULL));
 	ck_ok(get_again());
-	ck_assert_uint_eq(server.count, 1);
+	ck_assert_uint_eq(httpd_count(&server), 1);
 	ckpt_credentials_refuse(c, &keys);
 	ck_ok(get_again());
-	ck_assert_uint_eq(server.count, 2);
+	ck_assert_uint_eq(httpd_count(&server), 2);
 	keys.id[0] = 'X'; // others than those that are held
 	ckpt_credentials_refuse(c, &keys);
 	ck_ok(get_again());
-	ck_assert_uint_eq(server.count, 2);
+	ck_assert_uint_eq(httpd_count(&server), 2);
 
 	set_expiry(200);
 	ck_ok(get_of(NULL));
-	ck_assert_uint_eq(server.count, 3);
+	ck_assert_uint_eq(httpd_count(&server), 3);
 	status = 403;
 	ck_ok(get_again()); // they hold; and after that failure the source has a rest
 	ck_ok(get_again());
-	ck_assert_uint_le(server.count, 4);
+	ck_assert_uint_le(httpd_count(&server), 4);
 }
 END_TEST
 

@@ -112,6 +112,35 @@ START_TEST(trace_writes_a_line_per_call)
 }
 END_TEST
 
+static void say_why(struct ckpt_objects *b, char ret_why[CKPT_OBJECTS_WHY_MAX])
+{
+	(void)b;
+	strcpy(ret_why, "the disk is on fire");
+}
+
+START_TEST(a_cause_comes_through_every_layer)
+{
+	struct ckpt_fault fault = {0};
+	struct ckpt_objects_ops ops;
+	struct ckpt_objects *b, *mem;
+	char why[CKPT_OBJECTS_WHY_MAX] = "x";
+
+	ck_ok(ckpt_mem_new(&mem));
+	ckpt_objects_why(mem, why);
+	ck_assert_str_eq(why, "");
+	ops = *mem->ops;
+	ops.why = say_why;
+	mem->ops = &ops;
+	ck_ok(ckpt_fault_new(mem, &fault, &b));
+	ck_ok(ckpt_retry_new(b, &b));
+	ck_ok(ckpt_trace_new(b, -1, &b));
+	ck_assert_str_eq(b->ops->name, "trace(retry(fault(mem)))");
+	ckpt_objects_why(b, why);
+	ck_assert_str_eq(why, "the disk is on fire");
+	ckpt_objects_close(b);
+}
+END_TEST
+
 // ---- The door
 
 static struct {
@@ -307,6 +336,7 @@ static Suite *layers_suite(void)
 	tcase_add_test(tcase, a_sticky_fault_stays);
 	tcase_add_test(tcase, half_a_fault_does_the_change_and_loses_the_answer);
 	tcase_add_test(tcase, trace_writes_a_line_per_call);
+	tcase_add_test(tcase, a_cause_comes_through_every_layer);
 	suite_add_tcase(suite, tcase);
 	tcase = tcase_create("door");
 	tcase_add_test(tcase, the_door_refuses_gets_of_a_wrong_length);
