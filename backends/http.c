@@ -105,34 +105,31 @@ static bool take_orders(struct ckpt_http *h)
 	return !h->closing;
 }
 
+// A request that was sent before, on a connection that was gone, may have arrived: then no failure of another one counts.
 static int result_of(const struct ckpt_http_call *call, CURLcode code)
 {
-	curl_off_t started_us = 0;
+	curl_off_t sent_us = 0; // the headers
+	bool was_sent;
 
-	curl_easy_getinfo(call->easy, CURLINFO_PRETRANSFER_TIME_T, &started_us);
+	curl_easy_getinfo(call->easy, CURLINFO_PRETRANSFER_TIME_T, &sent_us);
+	was_sent = sent_us || call->sent;
 	switch (code) {
 	case CURLE_OK:
 		return 0;
 	case CURLE_WRITE_ERROR:
 		return call->taken > 0 ? 0 : call->taken ? call->taken : -EIO;
+	case CURLE_OPERATION_TIMEDOUT:
+		return was_sent ? -ETIMEDOUT : -ENOTCONN;
 	case CURLE_OUT_OF_MEMORY:
-		return started_us ? -EIO : -ENOMEM;
+		return was_sent ? -EIO : -ENOMEM;
 	case CURLE_URL_MALFORMAT:
 	case CURLE_UNSUPPORTED_PROTOCOL: // of the URL, or of the answer
-		return started_us ? -EIO : -EINVAL;
+		return was_sent ? -EIO : -EINVAL;
 	case CURLE_PEER_FAILED_VERIFICATION:
 	case CURLE_SSL_CACERT_BADFILE:
-		return -EACCES;
-	case CURLE_COULDNT_RESOLVE_HOST:
-	case CURLE_COULDNT_RESOLVE_PROXY:
-	case CURLE_COULDNT_CONNECT:
-	case CURLE_SSL_CONNECT_ERROR:
-	case CURLE_PROXY:
-		return -ENOTCONN;
-	case CURLE_OPERATION_TIMEDOUT:
-		return started_us ? -ETIMEDOUT : -ENOTCONN;
+		return was_sent ? -EIO : -EACCES;
 	default:
-		return -EIO;
+		return was_sent ? -EIO : -ENOTCONN;
 	}
 }
 
@@ -277,6 +274,7 @@ static void set_limits(const struct ckpt_http *h, CURL *e, const struct ckpt_htt
 	curl_easy_setopt(e, CURLOPT_LOW_SPEED_LIMIT, h->config.bytes_per_s ? 1L : QUIET_BYTES_PER_S);
 	curl_easy_setopt(e, CURLOPT_LOW_SPEED_TIME, (long)MAX(h->config.quiet_ns / 1000000000, INT64_C(1)));
 	curl_easy_setopt(e, CURLOPT_NOSIGNAL, 1L);
+	curl_easy_setopt(e, CURLOPT_QUICK_EXIT, 1L); // who is called off waits for no name to be resolved
 	curl_easy_setopt(e, CURLOPT_TCP_KEEPALIVE, 1L);
 	curl_easy_setopt(e, CURLOPT_BUFFERSIZE, BUFFER_BYTES);
 }

@@ -129,6 +129,10 @@ static void *accept_all(void *arg)
 		struct connection *c = malloc(sizeof(*c));
 
 		*c = (struct connection){h, accept4(h->fd, NULL, NULL, SOCK_CLOEXEC)};
+		if (c->fd < 0) { // the test has shut the door
+			free(c);
+			break;
+		}
 		__atomic_fetch_add(&h->connections, 1, __ATOMIC_RELAXED);
 		ck_assert_int_eq(pthread_create(&threads[count++], NULL, serve_connection, c), 0);
 	}

@@ -19,13 +19,16 @@
 static struct httpd server;
 static struct ckpt_http *http;
 static const char *reply = ANSWER;
+static char asked[4096];       // the first request
 static unsigned at_once, most; // atomic: requests that are being answered
 
 static struct httpd_reply serve(void *arg, size_t n, const char *request)
 {
 	unsigned now = __atomic_add_fetch(&at_once, 1, __ATOMIC_SEQ_CST);
 
-	(void)arg, (void)n;
+	(void)arg;
+	if (!n)
+		snprintf(asked, sizeof(asked), "%s", request);
 	if (now > __atomic_load_n(&most, __ATOMIC_SEQ_CST))
 		__atomic_store_n(&most, now, __ATOMIC_SEQ_CST);
 	if (strstr(request, "/slow"))
@@ -176,6 +179,26 @@ START_TEST(what_is_no_url_or_not_allowed_is_not_asked)
 }
 END_TEST
 
+// What a proxy sees of a request with TLS is the name of the host.
+START_TEST(a_proxy_that_refuses_was_told_the_host_only)
+{
+	static const char *const headers[] = {"authorization: canary", NULL};
+	CLEANUP_FREE struct ckpt_http_call *call = make("https://bucket.example.org/secret-path", false);
+
+	setenv("HTTPS_PROXY", server.url, 1);
+	unsetenv("NO_PROXY");
+	unsetenv("no_proxy");
+	call->request.direct = false;
+	call->request.headers = headers;
+	reply = "HTTP/1.1 403 no\r\nContent-Length: 0\r\n\r\n";
+	ck_error(ckpt_http_run(http, call), ENOTCONN);
+	ck_assert_uint_eq(httpd_count(&server), 1);
+	ck_assert_ptr_nonnull(strstr(asked, "CONNECT bucket.example.org:443 HTTP/1.1\r\n"));
+	ck_assert_ptr_null(strstr(asked, "canary"));
+	ck_assert_ptr_null(strstr(asked, "secret-path"));
+}
+END_TEST
+
 START_TEST(times_of_headers_are_read)
 {
 	ck_assert_int_eq(ckpt_http_time_ns("Fri, 27 Nov 2026 21:01:13 GMT"), INT64_C(1795813273000000000));
@@ -276,6 +299,7 @@ int main(void)
 		&headers_are_found_by_any_case,
 		&answers_have_limits,
 		&what_is_no_url_or_not_allowed_is_not_asked,
+		&a_proxy_that_refuses_was_told_the_host_only,
 		&times_of_headers_are_read,
 		&tls_trusts_the_right_name_of_the_right_authority,
 	};

@@ -9,6 +9,7 @@
 
 #include <pthread.h>
 #include <stdio.h>
+#include <sys/socket.h>
 
 #define DATE "Date: Fri, 27 Nov 2026 21:01:13 GMT\r\n"
 #define TIME "Last-Modified: Fri, 27 Nov 2026 21:01:13 GMT\r\n"
@@ -62,8 +63,8 @@ static void setup(void)
 	httpd_start(&server);
 	setenv("AWS_ACCESS_KEY_ID", "AKIDEXAMPLE", 1);
 	setenv("AWS_SECRET_ACCESS_KEY", CANARY, 1);
-	setenv("AWS_SHARED_CREDENTIALS_FILE", "/nonexistent", 1);
-	setenv("AWS_CONFIG_FILE", "/nonexistent", 1);
+	setenv("AWS_SHARED_CREDENTIALS_FILE", "/dev/null/none", 1);
+	setenv("AWS_CONFIG_FILE", "/dev/null/none", 1);
 	unsetenv("AWS_SESSION_TOKEN");
 	unsetenv("AWS_PROFILE");
 	unsetenv("AWS_REGION");
@@ -238,6 +239,26 @@ START_TEST(a_lost_answer_is_unknown_and_nothing_is_sent_twice)
 	say(3, "HTTP/1.1 200 OK\r\nETa", HTTPD_CLOSE);
 	ck_error(put(), EIO);
 	ck_assert_uint_eq(httpd_count(&server), 4);
+}
+END_TEST
+
+static struct httpd_reply leave(void *arg, size_t n, const char *request)
+{
+	(void)arg, (void)request;
+	if (!n)
+		return (struct httpd_reply){OK_PUT, HTTPD_GO_ON};
+	shutdown(server.fd, SHUT_RDWR);
+	return (struct httpd_reply){NULL, HTTPD_CLOSE};
+}
+
+// The old connection breaks, and there is no new one: what went over the old one may have arrived.
+START_TEST(a_store_that_goes_away_leaves_an_unknown_outcome)
+{
+	server.serve = leave;
+	httpd_step(&server);
+	ck_ok(put());
+	ck_error(put(), EIO);
+	ck_error(put(), EAGAIN);
 }
 END_TEST
 
@@ -714,6 +735,7 @@ static Suite *s3_suite(void)
 		&a_redirect_is_an_error_that_names_the_region_and_is_not_followed,
 		&an_error_inside_of_200_is_an_error,
 		&a_lost_answer_is_unknown_and_nothing_is_sent_twice,
+		&a_store_that_goes_away_leaves_an_unknown_outcome,
 		&an_empty_put_is_not_sent_twice_either,
 		&a_reset_before_the_body_is_there_is_unknown,
 		&a_store_that_is_not_there_was_asked_for_nothing,
