@@ -434,6 +434,8 @@ TABLE = [
         "\"if-none-match: *\"", "\"x-amz-meta-none: 1\"", ("test_s3",)),
     Row("s3-put-sent-twice", "backends/http.c:seek_body",
         "call->request.once ||", "", ("test_s3",)),
+    Row("s3-lost-put-counts-as-not-sent", "backends/http.c:result_of",
+        "was_sent = sent_us || call->sent;", "was_sent = false;", ("test_s3",)),
     Row("s3-range-of-another-place", "backends/s3_get.c:parse_content_range",
         "first == p->offset &&", "", ("test_s3",)),
     Row("s3-ranges-of-two-versions", "backends/s3_get.c:take_version",
