@@ -2,8 +2,8 @@
 //
 // A test is added with tcase_add_loop_test(.., 0, stand_count()) and begins with STAND(s): a new, empty store, closed at the
 // end of the scope. The assertions end the test.
-// Stacks on S3 need a server: CKPT_TEST_S3_ENDPOINT is its URL, CKPT_TEST_S3_BUCKET a bucket of it ("ckptfs" without), and the keys are
-// AWS_ACCESS_KEY_ID and so on. Without the first they are left out, and stand_count() says so. Each stand is a prefix of its own in the
+// Stacks on S3 need a server, as tests/servers/with-s3 starts one: CKPT_TEST_S3_ENDPOINT is its URL, CKPT_TEST_S3_BUCKET a bucket of it
+// ("ckptfs" without), and the keys are AWS_ACCESS_KEY_ID and so on. Without the first they are left out, and stand_count() says so. Each stand is a prefix of its own in the
 // bucket, and what is left there is not removed: the server is thrown away.
 #pragma once
 
