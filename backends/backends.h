@@ -17,8 +17,8 @@ int ckpt_mem_new(struct ckpt_objects **ret_objects);
 // Fails operation n (1 is the next; puts, replaces, removes, syncs, gets, heads and lists count alike) with error; sticky: all
 // from n on. half: a put or remove is carried out and its answer lost (-EIO).
 struct ckpt_fault {
-	uint64_t at; // 0: never
-	int error;   // -errno
+	_Atomic uint64_t at; // 0: never; may be set while others call
+	int error;           // -errno
 	bool sticky;
 	bool half;
 	uint64_t count; // operations seen so far, written by the layer

@@ -5,6 +5,7 @@
 #include "tests/support/allocfault.h"
 #include "tests/support/formats.h"
 #include "tests/support/history.h"
+#include "tests/support/hooks.h"
 #include "tests/support/save.h"
 #include "tests/support/seen.h"
 #include "tests/support/staged.h"
@@ -431,11 +432,11 @@ START_TEST(a_step_that_was_to_be_temporary_says_so_or_stays_or_is_not_committed)
 	unsigned failed = 0;
 	uint64_t n = 1;
 
-	real_now = ckpt_sys.now_ns;
-	ckpt_sys.now_ns = later;
+	real_now = ckpt_hooks.now_ns;
+	ckpt_hook_set(now_ns, later);
 	while (!commit_what_was_decided(n, &failed))
 		n++;
-	ckpt_sys.now_ns = real_now;
+	ckpt_hook_set(now_ns, real_now);
 	ck_assert_uint_gt(failed, 3);
 	ck_assert_uint_lt(failed, n);
 }

@@ -6,6 +6,7 @@
 #include "tests/support/amends.h"
 #include "tests/support/backendfault.h"
 #include "tests/support/callfault.h"
+#include "tests/support/hooks.h"
 #include "tests/support/save.h"
 #include "tests/support/sysfault.h"
 
@@ -176,7 +177,7 @@ static int put_new(struct ckpt_store *s, struct ckpt_step *step, const char *nam
 // The kernel reports it once, and a later fsync of the same bytes succeeds: they must be written anew.
 START_TEST(a_lost_write_is_not_made_good_by_a_second_close)
 {
-	int (*const whole)(int fd) = ckpt_sys.fsync;
+	int (*const whole)(int fd) = ckpt_hooks.fsync;
 	struct ckpt_step *step;
 	struct trial t;
 	size_t done;
@@ -186,12 +187,12 @@ START_TEST(a_lost_write_is_not_made_good_by_a_second_close)
 	put_new(t.s, step, "late");
 	ck_ok(ckpt_amending_begin(step, "late", NULL));
 	fsyncs_to_fail = 1;
-	ckpt_sys.fsync = fsync_once;
+	ckpt_hook_set(fsync, fsync_once);
 	ck_error(ckpt_amend_add(step, "late"), EIO);
 	ck_error(ckpt_amend_add(step, "late"), EIO);
 	ck_ok(ckpt_amending_settle(step));
 	ck_assert(ckpt_amending_is_pending(step, "late"));
-	ckpt_sys.fsync = whole;
+	ckpt_hook_set(fsync, whole);
 	ckpt_step_unref(step);
 	t.rc = -EIO;
 	check_answer(&t, -EIO);

@@ -4,6 +4,7 @@
 #include "core/save/stage.h"
 #include "core/store/open.h"
 #include "tests/support/backendfault.h"
+#include "tests/support/hooks.h"
 #include "tests/support/save.h"
 #include "tests/support/sysfault.h"
 
@@ -57,14 +58,14 @@ static int spy_fdatasync(int fd)
 // Over the fault layer, so that it sees what that answers.
 static void spy_begin(void)
 {
-	spy.below = ckpt_sys;
-	ckpt_sys.fsync = spy_fsync;
-	ckpt_sys.fdatasync = spy_fdatasync;
+	spy.below = ckpt_hooks;
+	ckpt_hook_set(fsync, spy_fsync);
+	ckpt_hook_set(fdatasync, spy_fdatasync);
 }
 
 static void spy_end(void)
 {
-	ckpt_sys = spy.below;
+	ckpt_hooks_restore(&spy.below);
 }
 
 static size_t spy_failed_of(struct ckpt_step *step, char ret_path[][64], size_t max)

@@ -5,6 +5,7 @@
 #include "core/store/open.h"
 #include "tests/support/backendfault.h"
 #include "tests/support/disk.h"
+#include "tests/support/hooks.h"
 #include "tests/support/save.h"
 #include "tests/support/staged.h"
 #include "tests/support/sysfault.h"
@@ -222,13 +223,13 @@ START_TEST(a_folder_of_steps_is_none_that_becomes_a_step)
 	s = ckpt_save_open(dir);
 	save_in(s, NAME "/sub");
 	ck_error(ckpt_convert_prepare(s, s->tree_fd, "", NAME, &step), ENOTEMPTY);
-	below = ckpt_sys;
-	ckpt_sys.open = open_but_for_sub;
+	below = ckpt_hooks;
+	ckpt_hook_set(open, open_but_for_sub);
 	for (size_t i = 0; i < ARRAY_LEN(not_now); i++) {
 		refused = not_now[i];
 		ck_error(ckpt_convert_prepare(s, s->tree_fd, "", NAME, &step), -not_now[i]);
 	}
-	ckpt_sys.open = below.open;
+	ckpt_hook_set(open, below.open);
 	check_folder(s);
 	ckpt_store_close(s);
 }

@@ -4,6 +4,7 @@
 #include "core/save/stage.h"
 #include "core/store/open.h"
 #include "tests/support/backendfault.h"
+#include "tests/support/hooks.h"
 #include "tests/support/life.h"
 #include "tests/support/sysfault.h"
 
@@ -319,17 +320,17 @@ static int random_meanwhile(void *buf, size_t len)
 
 START_TEST(nothing_expires_while_it_is_being_undeleted)
 {
-	int (*random)(void *buf, size_t len) = ckpt_sys.random;
+	int (*random)(void *buf, size_t len) = ckpt_hooks.random;
 	struct ckpt_step *step;
 	struct trial t;
 
 	prepare(&t, &scripts[1]);
 	step = ckpt_step_of_session(t.s, t.log.session[LIFE_FIRST]);
 	during.step = step;
-	ckpt_sys.random = random_meanwhile;
+	ckpt_hook_set(random, random_meanwhile);
 	ck_ok(ckpt_undelete(step));
 	ck_assert_int_eq(pthread_join(during.thread, NULL), 0);
-	ckpt_sys.random = random;
+	ckpt_hook_set(random, random);
 	ck_error(during.expire, ESTALE); // they had to wait, and found it listed
 	ck_error(during.undelete, ESTALE);
 	ckpt_step_unref(step);

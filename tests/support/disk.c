@@ -1,6 +1,7 @@
 // The model of disk.h. Three tables: inodes (pinned, so that the kernel gives no number twice), slots (a name in a
 // directory), and the journal of steps. A step changes one slot or two, or one inode; durable_at is the sync that
 // covered it. disk_state.c builds states from them.
+#include "tests/support/hooks.h"
 #include "tests/support/disk_journal.h"
 
 #include "core/base/sys.h"
@@ -516,21 +517,21 @@ static int disk_clone(int from_fd, int to_fd)
 
 static void disk_install(struct ckpt_disk *d)
 {
-	d->below = ckpt_sys;
+	d->below = ckpt_hooks;
 	active = d;
-	ckpt_sys.open = disk_open;
-	ckpt_sys.pwrite = disk_pwrite;
-	ckpt_sys.ftruncate = disk_ftruncate;
-	ckpt_sys.fsync = disk_fsync;
-	ckpt_sys.fdatasync = disk_fdatasync;
-	ckpt_sys.syncfs = disk_syncfs;
-	ckpt_sys.mkdir = disk_mkdir;
-	ckpt_sys.symlink = disk_symlink;
-	ckpt_sys.link = disk_link;
-	ckpt_sys.rename = disk_rename;
-	ckpt_sys.unlink = disk_unlink;
-	ckpt_sys.fsetxattr = disk_fsetxattr;
-	ckpt_sys.clone = disk_clone;
+	ckpt_hook_set(open, disk_open);
+	ckpt_hook_set(pwrite, disk_pwrite);
+	ckpt_hook_set(ftruncate, disk_ftruncate);
+	ckpt_hook_set(fsync, disk_fsync);
+	ckpt_hook_set(fdatasync, disk_fdatasync);
+	ckpt_hook_set(syncfs, disk_syncfs);
+	ckpt_hook_set(mkdir, disk_mkdir);
+	ckpt_hook_set(symlink, disk_symlink);
+	ckpt_hook_set(link, disk_link);
+	ckpt_hook_set(rename, disk_rename);
+	ckpt_hook_set(unlink, disk_unlink);
+	ckpt_hook_set(fsetxattr, disk_fsetxattr);
+	ckpt_hook_set(clone, disk_clone);
 }
 
 int ckpt_disk_begin(const char *dir, struct ckpt_disk **ret_disk)
@@ -554,7 +555,7 @@ int ckpt_disk_begin(const char *dir, struct ckpt_disk **ret_disk)
 
 void ckpt_disk_end(struct ckpt_disk *d)
 {
-	ckpt_sys = d->below;
+	ckpt_hooks_restore(&d->below);
 	active = NULL;
 }
 

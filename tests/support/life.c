@@ -3,6 +3,7 @@
 #include "core/save/reopen.h"
 #include "core/save/stage.h"
 #include "core/store/open.h"
+#include "tests/support/hooks.h"
 #include "tests/support/staged.h"
 
 #include "core/base/hash.h"
@@ -257,16 +258,16 @@ static int no_room(int fd __attribute__((unused)), uint64_t *ret_free, uint64_t 
 
 static int make_room(struct ckpt_store *s)
 {
-	int (*room_below)(int fd, uint64_t *ret_free, uint64_t *ret_all) = ckpt_sys.room;
+	int (*room_below)(int fd, uint64_t *ret_free, uint64_t *ret_all) = ckpt_hooks.room;
 	struct ckpt_step **steps;
 	struct ckpt_room *room;
 	size_t count;
 
-	ckpt_sys.room = no_room;
+	ckpt_hook_set(room, no_room);
 	ck_ok(ckpt_room_new(s, &room));
 	(void)ckpt_room_make(room, 0);
 	ckpt_room_free(room);
-	ckpt_sys.room = room_below;
+	ckpt_hook_set(room, room_below);
 	ckpt_trash_drain(*ckpt_trash_of(s));
 	ck_ok(ckpt_deleted_list(s, &steps, &count));
 	ckpt_step_list_free(steps, count);

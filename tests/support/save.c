@@ -4,6 +4,7 @@
 #include "core/save/version.h"
 #include "core/step/store_folder.h"
 #include "core/store/open.h"
+#include "tests/support/hooks.h"
 #include "tests/support/staged.h"
 
 #include "core/base/hash.h"
@@ -580,7 +581,7 @@ static uint64_t seeming_dirty_bytes(void)
 
 void ckpt_save_init(char *ret_dir)
 {
-	ckpt_sys.dirty_bytes = seeming_dirty_bytes;
+	ckpt_hook_set(dirty_bytes, seeming_dirty_bytes);
 	ckpt_temp_dir(ret_dir);
 	ck_ok(ckpt_store_init(ret_dir));
 }

@@ -1,5 +1,6 @@
 #include "tests/support/sysfault.h"
 
+#include "tests/support/hooks.h"
 #include "tests/support/suite.h"
 
 #include "core/base/sys.h"
@@ -158,46 +159,46 @@ int ckpt_sysfault_error(int kind, uint64_t n)
 
 void ckpt_sysfault_begin(struct ckpt_sysfault *fault)
 {
-	below = ckpt_sys;
+	below = ckpt_hooks;
 	active = fault;
-	ckpt_sys.open = fault_open;
-	ckpt_sys.pread = fault_pread;
-	ckpt_sys.pwrite = fault_pwrite;
-	ckpt_sys.ftruncate = fault_ftruncate;
-	ckpt_sys.fsync = fault_fsync;
-	ckpt_sys.fdatasync = fault_fdatasync;
-	ckpt_sys.syncfs = fault_syncfs;
-	ckpt_sys.mkdir = fault_mkdir;
-	ckpt_sys.symlink = fault_symlink;
-	ckpt_sys.link = fault_link;
-	ckpt_sys.rename = fault_rename;
-	ckpt_sys.unlink = fault_unlink;
-	ckpt_sys.fsetxattr = fault_fsetxattr;
-	ckpt_sys.lease = fault_lease;
-	ckpt_sys.clone = fault_clone;
-	ckpt_sys.random = fault_random;
+	ckpt_hook_set(open, fault_open);
+	ckpt_hook_set(pread, fault_pread);
+	ckpt_hook_set(pwrite, fault_pwrite);
+	ckpt_hook_set(ftruncate, fault_ftruncate);
+	ckpt_hook_set(fsync, fault_fsync);
+	ckpt_hook_set(fdatasync, fault_fdatasync);
+	ckpt_hook_set(syncfs, fault_syncfs);
+	ckpt_hook_set(mkdir, fault_mkdir);
+	ckpt_hook_set(symlink, fault_symlink);
+	ckpt_hook_set(link, fault_link);
+	ckpt_hook_set(rename, fault_rename);
+	ckpt_hook_set(unlink, fault_unlink);
+	ckpt_hook_set(fsetxattr, fault_fsetxattr);
+	ckpt_hook_set(lease, fault_lease);
+	ckpt_hook_set(clone, fault_clone);
+	ckpt_hook_set(random, fault_random);
 }
 
 // Field by field: who waits for something may look at the clock meanwhile.
 void ckpt_sysfault_end(struct ckpt_sysfault *fault)
 {
 	(void)fault;
-	ckpt_sys.open = below.open;
-	ckpt_sys.pread = below.pread;
-	ckpt_sys.pwrite = below.pwrite;
-	ckpt_sys.ftruncate = below.ftruncate;
-	ckpt_sys.fsync = below.fsync;
-	ckpt_sys.fdatasync = below.fdatasync;
-	ckpt_sys.syncfs = below.syncfs;
-	ckpt_sys.mkdir = below.mkdir;
-	ckpt_sys.symlink = below.symlink;
-	ckpt_sys.link = below.link;
-	ckpt_sys.rename = below.rename;
-	ckpt_sys.unlink = below.unlink;
-	ckpt_sys.fsetxattr = below.fsetxattr;
-	ckpt_sys.lease = below.lease;
-	ckpt_sys.clone = below.clone;
-	ckpt_sys.random = below.random;
+	ckpt_hook_set(open, below.open);
+	ckpt_hook_set(pread, below.pread);
+	ckpt_hook_set(pwrite, below.pwrite);
+	ckpt_hook_set(ftruncate, below.ftruncate);
+	ckpt_hook_set(fsync, below.fsync);
+	ckpt_hook_set(fdatasync, below.fdatasync);
+	ckpt_hook_set(syncfs, below.syncfs);
+	ckpt_hook_set(mkdir, below.mkdir);
+	ckpt_hook_set(symlink, below.symlink);
+	ckpt_hook_set(link, below.link);
+	ckpt_hook_set(rename, below.rename);
+	ckpt_hook_set(unlink, below.unlink);
+	ckpt_hook_set(fsetxattr, below.fsetxattr);
+	ckpt_hook_set(lease, below.lease);
+	ckpt_hook_set(clone, below.clone);
+	ckpt_hook_set(random, below.random);
 	__atomic_store_n(&active, NULL, __ATOMIC_RELEASE);
 }
 

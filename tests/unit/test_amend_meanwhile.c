@@ -5,6 +5,7 @@
 #include "core/save/stage.h"
 #include "core/step/amending.h"
 #include "tests/support/fixture.h"
+#include "tests/support/hooks.h"
 
 #include "backends/backends.h"
 #include "core/base/sys.h"
@@ -162,8 +163,8 @@ START_TEST(pending_files_go_along_into_the_reopened_step_or_stay_where_they_were
 
 	begin_file("one", "1");
 	begin_file("two", "2");
-	real_link = ckpt_sys.link;
-	ckpt_sys.link = failing_link;
+	real_link = ckpt_hooks.link;
+	ckpt_hook_set(link, failing_link);
 	fails_for = _i ? "one" : "two";
 	ck_error(ckpt_reopen(base, &changed), ENOSPC);
 	ck_error(begun_meanwhile, EAGAIN);
@@ -171,7 +172,7 @@ START_TEST(pending_files_go_along_into_the_reopened_step_or_stay_where_they_were
 	ck_assert(stands(dirfd, "one") && stands(dirfd, "two"));
 	fails_for = NULL;
 	ck_ok(ckpt_reopen(base, &changed));
-	ckpt_sys.link = real_link;
+	ckpt_hook_set(link, real_link);
 	ck_assert(!ckpt_amending_is_pending(base, "one") && !ckpt_amending_is_pending(base, "two"));
 	ck_assert(!stands(dirfd, "one") && !stands(dirfd, "two"));
 	ck_ok(ckpt_commit(changed, &ckpt_staged_plain));
@@ -467,8 +468,10 @@ END_TEST
 
 START_TEST(a_step_is_amended_without_an_index_too)
 {
-	struct ckpt_indexer *indexer = TAKE_PTR(*ckpt_indexer_of(s));
+	struct ckpt_indexer *indexer;
 
+	ckpt_save_settle(s); // the commit that made the step hands its manifest over
+	indexer = TAKE_PTR(*ckpt_indexer_of(s));
 	put_at("late", "late");
 	ck_ok(ckpt_amend_add(base, "late"));
 	ck_error(ckpt_amend_remove(base, "late/below"), ENOTDIR);

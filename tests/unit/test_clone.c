@@ -1,5 +1,6 @@
 // What belongs to a file goes along with a copy of it. The filesystem that says what there is, and will not have it, is ours:
 // not every machine has attributes of the system, and few fail.
+#include "tests/support/hooks.h"
 #include "tests/support/suite.h"
 
 #include "core/base/sys.h"
@@ -65,7 +66,7 @@ static void setup(void)
 	ck_assert_int_eq(pwrite(from, "text", 4, 0), 4);
 	ck_assert_int_eq(fchmod(from, 0751), 0);
 	ck_assert_int_eq(statx(from, "", AT_EMPTY_PATH, STATX_BASIC_STATS, &stx), 0);
-	ckpt_sys.fsetxattr = fsetxattr_here;
+	ckpt_hook_set(fsetxattr, fsetxattr_here);
 }
 
 static void check_all_but_attributes(void)
@@ -157,7 +158,7 @@ START_TEST(a_file_that_changed_meanwhile_has_no_copy)
 {
 	const struct statx now = stx;
 
-	ckpt_sys.clone = clone_nothing;
+	ckpt_hook_set(clone, clone_nothing);
 	ck_ok(ckpt_clone_file(from, to, &stx, false));
 	stx.stx_size++;
 	ck_error(ckpt_clone_file(from, to, &stx, false), EBUSY);

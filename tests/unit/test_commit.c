@@ -3,6 +3,7 @@
 #include "core/save/stage.h"
 #include "core/save/version.h"
 #include "tests/support/fixture.h"
+#include "tests/support/hooks.h"
 
 #include "backends/backends.h"
 #include "core/base/sys.h"
@@ -314,8 +315,8 @@ START_TEST(a_commit_that_stands_still_is_not_waited_for_but_goes_on)
 	struct ckpt_step *step = ckpt_staged_begin(s, "1");
 
 	close(ckpt_staged_put(step, "file", "text"));
-	real_fdatasync = ckpt_sys.fdatasync;
-	ckpt_sys.fdatasync = hanging_fdatasync;
+	real_fdatasync = ckpt_hooks.fdatasync;
+	ckpt_hook_set(fdatasync, hanging_fdatasync);
 	hangs = 1;
 	s->settings.commit_timeout_ns = 100 * MS;
 	ck_error(ckpt_commit(step, &ckpt_staged_plain), EIO);
@@ -325,7 +326,7 @@ START_TEST(a_commit_that_stands_still_is_not_waited_for_but_goes_on)
 	s->settings.commit_timeout_ns = 60000 * MS;
 	ck_ok(ckpt_commit(step, &ckpt_staged_plain));
 	ckpt_save_settle(s);
-	ckpt_sys.fdatasync = real_fdatasync;
+	ckpt_hook_set(fdatasync, real_fdatasync);
 	ckpt_step_unref(step);
 }
 END_TEST
@@ -576,8 +577,8 @@ START_TEST(a_syncfs_error_that_is_nobodys_fails_the_commit)
 		snprintf(name, sizeof(name), "%d", i);
 		close(ckpt_staged_put(step, name, "text"));
 	}
-	real_syncfs = ckpt_sys.syncfs;
-	ckpt_sys.syncfs = failing_syncfs;
+	real_syncfs = ckpt_hooks.syncfs;
+	ckpt_hook_set(syncfs, failing_syncfs);
 	syncfs_left_to_fail = 1;
 	ck_error(ckpt_staged_commit(step, 0, NULL), EIO);
 	ck_assert_uint_eq(ckpt_save_errors(s, "is not known"), 1);
@@ -585,7 +586,7 @@ START_TEST(a_syncfs_error_that_is_nobodys_fails_the_commit)
 	ckpt_stage_leave(step);
 	ck_ok(ckpt_staged_commit(step, 0, NULL));
 	ckpt_save_settle(s);
-	ckpt_sys.syncfs = real_syncfs;
+	ckpt_hook_set(syncfs, real_syncfs);
 	ckpt_step_unref(step);
 }
 END_TEST
@@ -605,15 +606,15 @@ START_TEST(a_file_that_cannot_be_opened_for_its_write_out_is_not_told_as_lost)
 	struct ckpt_step *step = ckpt_staged_begin(s, "1");
 
 	close(ckpt_staged_put(step, "last", "text"));
-	real_open = ckpt_sys.open;
-	ckpt_sys.open = failing_open;
+	real_open = ckpt_hooks.open;
+	ckpt_hook_set(open, failing_open);
 	ck_error(ckpt_staged_commit(step, 0, NULL), EMFILE);
 	ck_assert_int_eq(opens_of_last, 2);
 	ck_assert_uint_eq(ckpt_save_errors(s, "could not be opened"), 1);
 	ck_assert_uint_eq(ckpt_save_errors(s, "write the file anew"), 0);
 	ck_ok(ckpt_staged_commit(step, 0, NULL));
 	ckpt_save_settle(s);
-	ckpt_sys.open = real_open;
+	ckpt_hook_set(open, real_open);
 	ckpt_step_unref(step);
 }
 END_TEST
@@ -649,11 +650,11 @@ START_TEST(a_record_of_its_own_that_is_there_already_is_its_success)
 	struct ckpt_step *step = ckpt_staged_begin(s, "1");
 
 	close(ckpt_staged_put(step, "file", "text"));
-	real_rename = ckpt_sys.rename;
-	ckpt_sys.rename = repeated_rename;
+	real_rename = ckpt_hooks.rename;
+	ckpt_hook_set(rename, repeated_rename);
 	ck_ok(ckpt_staged_commit(step, 0, NULL));
 	ckpt_save_settle(s);
-	ckpt_sys.rename = real_rename;
+	ckpt_hook_set(rename, real_rename);
 	ck_assert_int_eq(ckpt_step_state(step), CKPT_STEP_COMMITTED);
 	ckpt_staged_check(step, "file", "text");
 	ckpt_step_unref(step);

@@ -1,6 +1,7 @@
 // A commit that takes long: who waits for it, who gives up, who comes meanwhile; and what becomes of the step.
 #include "core/save/stage.h"
 #include "tests/support/fixture_step.h"
+#include "tests/support/hooks.h"
 
 #include "core/base/sys.h"
 #include "core/base/util.h"
@@ -40,9 +41,9 @@ static void setup(void)
 {
 	ckpt_fixture_step_open("1");
 	close(ckpt_staged_put(step, "file", "text"));
-	below = ckpt_sys;
-	ckpt_sys.fsync = hanging_fsync;
-	ckpt_sys.fdatasync = hanging_fdatasync;
+	below = ckpt_hooks;
+	ckpt_hook_set(fsync, hanging_fsync);
+	ckpt_hook_set(fdatasync, hanging_fdatasync);
 	s->settings.commit_timeout_ns = 50 * MS;
 }
 
@@ -51,7 +52,7 @@ static void teardown(void)
 	hang(false);
 	ckpt_save_settle(s);
 	ckpt_fixture_step_close();
-	ckpt_sys = below;
+	ckpt_hooks_restore(&below);
 }
 
 static void *commit_aside(void *result)

@@ -3,6 +3,7 @@
 #include "core/save/stage.h"
 #include "core/store/open.h"
 #include "tests/support/fixture.h"
+#include "tests/support/hooks.h"
 
 #include "backends/backends.h"
 #include "core/base/sys.h"
@@ -345,14 +346,14 @@ static int commit_with_exchanges_failing(struct ckpt_step *step, unsigned from, 
 {
 	int rc;
 
-	below_rename = ckpt_sys.rename;
+	below_rename = ckpt_hooks.rename;
 	exchanges = 0;
 	exchange_fails_from = from;
 	exchange_fails_to = to;
-	ckpt_sys.rename = rename_failing;
+	ckpt_hook_set(rename, rename_failing);
 	rc = ckpt_staged_commit(step, 30 * MS, NULL);
 	ckpt_save_settle(s);
-	ckpt_sys.rename = below_rename;
+	ckpt_hook_set(rename, below_rename);
 	return rc;
 }
 

@@ -3,6 +3,7 @@
 #include "core/save/reopen.h"
 #include "core/save/stage.h"
 #include "tests/support/fixture_step.h"
+#include "tests/support/hooks.h"
 
 #include "core/base/sys.h"
 #include "core/base/util.h"
@@ -99,11 +100,11 @@ static int count_syncfs(int fd)
 
 static void commit_counting(void)
 {
-	below_syncfs = ckpt_sys.syncfs;
+	below_syncfs = ckpt_hooks.syncfs;
 	synced_all = 0;
-	ckpt_sys.syncfs = count_syncfs;
+	ckpt_hook_set(syncfs, count_syncfs);
 	ck_ok(ckpt_commit(step, &ckpt_staged_plain));
-	ckpt_sys.syncfs = below_syncfs;
+	ckpt_hook_set(syncfs, below_syncfs);
 }
 
 static void make_dirs(unsigned count)
@@ -252,10 +253,10 @@ START_TEST(a_leftover_that_could_not_have_its_file_back_is_told_and_has_it_at_th
 	ckpt_staged_writer(step, &w, fd);
 	ckpt_staged_close_once(&w);
 	ckpt_save_plant(s, "1000");
-	below_rename = ckpt_sys.rename;
-	ckpt_sys.rename = rename_once;
+	below_rename = ckpt_hooks.rename;
+	ckpt_hook_set(rename, rename_once);
 	ck_error(ckpt_commit(step, &how), EEXIST);
-	ckpt_sys.rename = below_rename;
+	ckpt_hook_set(rename, below_rename);
 	ck_assert_uint_eq(exchanges, 2);
 	ck_assert_uint_eq(ckpt_save_errors(s, "could not get back its place"), 1);
 	ck_assert_int_eq(ckpt_step_state(step), CKPT_STEP_STAGED);
@@ -299,14 +300,14 @@ static int commit_with_a_failing_sync(struct ckpt_step *which)
 {
 	int rc;
 
-	below = ckpt_sys;
+	below = ckpt_hooks;
 	syncs_of_files = 0;
 	syncs_to_fail = 1;
-	ckpt_sys.fsync = failing_fsync;
-	ckpt_sys.fdatasync = failing_fdatasync;
+	ckpt_hook_set(fsync, failing_fsync);
+	ckpt_hook_set(fdatasync, failing_fdatasync);
 	rc = ckpt_commit(which, &ckpt_staged_plain);
 	ckpt_save_settle(s);
-	ckpt_sys = below;
+	ckpt_hooks_restore(&below);
 	return rc;
 }
 

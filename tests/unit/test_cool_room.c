@@ -3,6 +3,7 @@
 #include "core/record/event.h"
 #include "core/save/reopen.h"
 #include "tests/support/fixture.h"
+#include "tests/support/hooks.h"
 #include "tests/support/packed.h"
 
 #include "backends/backends.h"
@@ -41,11 +42,11 @@ START_TEST(a_full_disk_gets_back_what_no_version_names)
 {
 	const struct ckpt_tier_how how = {.pack_bytes = 1};
 
-	real_pwrite = ckpt_sys.pwrite;
+	real_pwrite = ckpt_hooks.pwrite;
 	writes_left = 2;
-	ckpt_sys.pwrite = full_after_some;
+	ckpt_hook_set(pwrite, full_after_some);
 	ck_error(ckpt_cool(step, &how, &done), ENOSPC);
-	ckpt_sys.pwrite = real_pwrite;
+	ckpt_hook_set(pwrite, real_pwrite);
 	ck_assert_uint_eq(ckpt_packed_count(s), 0);
 	ck_assert(!step->summary.packed);
 	ck_ok(ckpt_cool(step, &how, &done));
@@ -69,13 +70,13 @@ static ssize_t no_room(int fd __attribute__((unused)), const void *buf __attribu
 // Its files are not written a second time, for which all saves would wait.
 START_TEST(a_cold_step_that_finds_no_room_is_not_reopened)
 {
-	struct ckpt_sys before = ckpt_sys;
+	struct ckpt_sys before = ckpt_hooks;
 	struct ckpt_step *reopened;
 
 	ck_ok(ckpt_cool(step, &plain, &done));
-	ckpt_sys.pwrite = no_room;
+	ckpt_hook_set(pwrite, no_room);
 	ck_error(ckpt_reopen(step, &reopened), ENOSPC);
-	ckpt_sys = before;
+	ckpt_hooks_restore(&before);
 	ck_assert_uint_eq(written_under_the_lock, 0);
 	ck_ok(ckpt_reopen(step, &reopened));
 	ckpt_step_unref(reopened);
@@ -91,13 +92,13 @@ static int little_room(int fd __attribute__((unused)), uint64_t *ret_free, uint6
 
 START_TEST(a_step_for_which_there_is_no_room_is_not_warmed_in_part)
 {
-	struct ckpt_sys before = ckpt_sys;
+	struct ckpt_sys before = ckpt_hooks;
 
 	ck_ok(ckpt_cool(step, &plain, &done));
-	ckpt_sys.room = little_room;
+	ckpt_hook_set(room, little_room);
 	ck_error(ckpt_warm(step, &plain, &done), ENOSPC);
 	ck_assert_str_eq(step->summary.event, CKPT_EVENT_COOL);
-	ckpt_sys = before;
+	ckpt_hooks_restore(&before);
 	ck_ok(ckpt_warm(step, &plain, &done));
 }
 END_TEST

@@ -5,6 +5,7 @@
 #include "core/tier/cooler.h"
 #include "core/tier/sealer.h"
 #include "tests/support/fixture.h"
+#include "tests/support/hooks.h"
 #include "tests/support/packed.h"
 
 #include "core/base/sys.h"
@@ -212,8 +213,8 @@ START_TEST(who_was_idle_for_an_hour_does_not_rest_for_seven)
 	struct ckpt_writer writer = {0};
 	struct ckpt_step *staged;
 
-	real_mono_ns = ckpt_sys.mono_ns;
-	ckpt_sys.mono_ns = mono_later_ns;
+	real_mono_ns = ckpt_hooks.mono_ns;
+	ckpt_hook_set(mono_ns, mono_later_ns);
 	ck_ok(ckpt_store_work_behind(s));
 	wait_idle();
 	__atomic_store_n(&jumped_ns, INT64_C(3600000000000), __ATOMIC_RELAXED);
@@ -227,7 +228,7 @@ START_TEST(who_was_idle_for_an_hour_does_not_rest_for_seven)
 	ckpt_stage_writer_remove(&writer);
 	ckpt_step_unref(staged);
 	ckpt_store_rest(s);
-	ckpt_sys.mono_ns = real_mono_ns;
+	ckpt_hook_set(mono_ns, real_mono_ns);
 }
 END_TEST
 
@@ -249,8 +250,8 @@ static int full_at_first(int fd, uint64_t *ret_free, uint64_t *ret_all)
 
 START_TEST(what_is_another_version_meanwhile_is_looked_at_anew)
 {
-	real_room = ckpt_sys.room;
-	ckpt_sys.room = full_at_first;
+	real_room = ckpt_hooks.room;
+	ckpt_hook_set(room, full_at_first);
 	times_full = 1;
 	s->settings.hot = STEPS - 1;
 	ck_ok(ckpt_store_work_behind(s));
@@ -269,7 +270,7 @@ static int no_room(int fd __attribute__((unused)), uint64_t *ret_free, uint64_t 
 
 START_TEST(on_a_full_disk_nothing_is_cooled)
 {
-	ckpt_sys.room = no_room;
+	ckpt_hook_set(room, no_room);
 	ck_ok(ckpt_store_work_behind(s));
 	wait_idle();
 	ck_assert(is_sealed(0) && !is_cold(0) && !is_cold(1));
@@ -288,7 +289,7 @@ static int some_room(int fd __attribute__((unused)), uint64_t *ret_free, uint64_
 // The packs of a step that expired are garbage, and gc comes later.
 START_TEST(garbage_of_ours_goes_before_more_packs_come)
 {
-	ckpt_sys.room = some_room;
+	ckpt_hook_set(room, some_room);
 	percent = 24;
 	ck_ok(ckpt_seal(steps[0], &(struct ckpt_seal_how){0}));
 	ck_assert_uint_gt(ckpt_packed_cool(steps[0]).files, 0);

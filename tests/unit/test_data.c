@@ -1,4 +1,5 @@
 // Which files are array data: by their first bytes, by the layout that they are in, by their size.
+#include "tests/support/hooks.h"
 #include "tests/support/suite.h"
 
 #include "core/array/data.h"
@@ -223,11 +224,11 @@ static ssize_t failing_pread(int fd, void *buf, size_t len, off_t offset)
 START_TEST(a_disk_that_fails_is_an_error)
 {
 	put("model.pt", BYTES(TORCH), 0);
-	real = ckpt_sys;
-	ckpt_sys.pread = failing_pread;
+	real = ckpt_hooks;
+	ckpt_hook_set(pread, failing_pread);
 	ck_error(ckpt_data_is(top, "model.pt"), EIO);
 	ck_error(ckpt_data_any(top), EIO);
-	ckpt_sys = real;
+	ckpt_hooks_restore(&real);
 }
 END_TEST
 

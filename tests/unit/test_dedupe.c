@@ -3,6 +3,7 @@
 #include "core/index/indexer.h"
 #include "core/store/open.h"
 #include "tests/support/fixture.h"
+#include "tests/support/hooks.h"
 #include "tests/support/packed.h"
 
 #include "core/base/hash.h"
@@ -330,13 +331,13 @@ static int refuse_to_say(int fd)
 START_TEST(what_may_not_be_durable_is_not_used)
 {
 	struct ckpt_step *a = ckpt_packed_step(s, "a", "text");
-	int (*const fsync)(int fd) = ckpt_sys.fsync;
+	int (*const fsync)(int fd) = ckpt_hooks.fsync;
 	struct ckpt_index_stat stat;
 
 	ck_ok(ckpt_index_reset(s->index));
-	ckpt_sys.fsync = refuse_to_say;
+	ckpt_hook_set(fsync, refuse_to_say);
 	ckpt_dedupe_look(s);
-	ckpt_sys.fsync = fsync;
+	ckpt_hook_set(fsync, fsync);
 	ck_ok(ckpt_index_stat(s->index, &stat));
 	ck_assert(!stat.chunks && !stat.packs);
 	cool_beside("text", true); // it asks again

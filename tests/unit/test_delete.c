@@ -4,6 +4,7 @@
 #include "core/step/follow.h"
 #include "core/store/open.h"
 #include "tests/support/fixture.h"
+#include "tests/support/hooks.h"
 
 #include "core/base/sys.h"
 #include "core/base/util.h"
@@ -400,11 +401,11 @@ START_TEST(a_manifest_is_not_read_while_others_wait_for_the_lock_of_all_acts)
 	ck_ok(ckpt_delete(step));
 	ckpt_save_settle_all(s);
 	s->index = NULL; // which has it, too
-	before = ckpt_sys;
-	ckpt_sys.open = open_and_see;
-	ckpt_sys.pread = look_at_lock;
+	before = ckpt_hooks;
+	ckpt_hook_set(open, open_and_see);
+	ckpt_hook_set(pread, look_at_lock);
 	ck_ok(ckpt_expire(step));
-	ckpt_sys = before;
+	ckpt_hooks_restore(&before);
 	s->index = index;
 	ck_assert_uint_gt(manifests_read, 0);
 	ck_assert_uint_eq(read_under_the_lock, 0);

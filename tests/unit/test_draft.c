@@ -2,6 +2,7 @@
 #include "core/save/stage.h"
 #include "core/store/open.h"
 #include "tests/support/fixture.h"
+#include "tests/support/hooks.h"
 
 #include "core/base/sys.h"
 #include "core/base/util.h"
@@ -222,15 +223,15 @@ START_TEST(a_draft_is_not_lost_when_a_directory_cannot_be_listed)
 
 	close(begin(&d, "a.pt", "half"));
 	ckpt_draft_close(&d);
-	real_readdir = ckpt_sys.readdir;
+	real_readdir = ckpt_hooks.readdir;
 	for (fails_at = 1; fails_at == 1 || readdirs >= fails_at - 1; fails_at++) { // until none has failed
 		int rc;
 
 		ckpt_store_close(TAKE_PTR(s));
 		readdirs = 0;
-		ckpt_sys.readdir = failing_readdir;
+		ckpt_hook_set(readdir, failing_readdir);
 		rc = ckpt_store_open(dir, CKPT_STORE_WRITE, NULL, &s);
-		ckpt_sys.readdir = real_readdir;
+		ckpt_hook_set(readdir, real_readdir);
 		if (rc) {
 			ck_error(rc, EIO);
 			failed++;

@@ -4,6 +4,7 @@
 #include "core/record/event.h"
 #include "core/store/open.h"
 #include "tests/support/fixture_gc.h"
+#include "tests/support/hooks.h"
 #include "tests/support/save.h"
 
 #include "core/base/sys.h"
@@ -54,8 +55,8 @@ START_TEST(old_garbage_goes)
 	struct ckpt_step *a = ckpt_packed_step(s, "a", "a0"), *b = ckpt_packed_step(s, "b", "b0", "b1");
 
 	ckpt_trash_drain(*ckpt_trash_of(s));
-	real_mono_ns = ckpt_sys.mono_ns;
-	ckpt_sys.mono_ns = mono_later_ns;
+	real_mono_ns = ckpt_hooks.mono_ns;
+	ckpt_hook_set(mono_ns, mono_later_ns);
 	expire(a);
 	ck_assert_uint_eq(packs_after(CKPT_GC_FIRST_NS), 3); // it is young
 	ckpt_packed_age(s, HOUR_S + 60);
@@ -84,7 +85,7 @@ START_TEST(on_a_nearly_full_disk_it_goes_at_once_whatever_its_age)
 	int64_t next_ns;
 
 	ckpt_trash_drain(*ckpt_trash_of(s));
-	ckpt_sys.room = some_room;
+	ckpt_hook_set(room, some_room);
 	ckpt_gc_behind_begin(&behind);
 	expire(a);
 	free_bytes = 999;
@@ -117,7 +118,7 @@ START_TEST(on_a_roomy_disk_it_goes_at_once_where_it_is_an_eighth_of_it)
 	bool stop = false;
 
 	ckpt_trash_drain(*ckpt_trash_of(s));
-	ckpt_sys.room = some_room;
+	ckpt_hook_set(room, some_room);
 	expire(a);
 	ck_assert_uint_eq(ckpt_garbage_bytes(s), pack.bytes);
 	all_bytes = (pack.bytes + 1) * 8;
@@ -144,7 +145,7 @@ START_TEST(what_is_young_is_not_in_vain_and_goes_where_it_is_an_eighth)
 	bool stop = false;
 
 	ckpt_trash_drain(*ckpt_trash_of(s));
-	ckpt_sys.room = some_room;
+	ckpt_hook_set(room, some_room);
 	expire(a);
 	ckpt_garbage_expect_no_more(s, ckpt_garbage_packs(s));
 	ck_assert_uint_eq(ckpt_garbage_bytes(s), 0);
@@ -222,7 +223,7 @@ START_TEST(on_a_full_disk_a_failure_is_not_tried_again_and_again)
 	struct ckpt_gc_behind behind = {0};
 	bool stop = false;
 
-	ckpt_sys.room = some_room;
+	ckpt_hook_set(room, some_room);
 	expire(a);
 	ckpt_save_spoil_record(b, 100, 1);
 	ck_assert_int_gt(ckpt_gc_behind(s, &behind, &stop), ckpt_sys.mono_ns() + CKPT_GC_FIRST_NS);
@@ -241,7 +242,7 @@ START_TEST(what_is_asked_about_is_asked_once_and_tried_again)
 	bool stop = false;
 	char text[16];
 
-	ckpt_sys.room = some_room;
+	ckpt_hook_set(room, some_room);
 	free_bytes = 999;
 	expire_earlier(a);
 	for (int i = 0; i < 3; i++) {
@@ -275,7 +276,7 @@ START_TEST(what_is_in_vain_is_tried_less_and_less_often)
 	int64_t began_ns, pause_ns = 0;
 	bool stop = false;
 
-	ckpt_sys.room = some_room;
+	ckpt_hook_set(room, some_room);
 	free_bytes = 999;
 	expire(a);
 	for (int times = 0; times < 12; times++) {
@@ -314,7 +315,7 @@ START_TEST(it_stops_soon_and_rests)
 	struct ckpt_step *b = make_half_dead(&pack, &shared);
 	bool stop = true;
 
-	ckpt_sys.sleep_ns = count_sleep;
+	ckpt_hook_set(sleep_ns, count_sleep);
 	(void)ckpt_gc_behind(s, &behind, &stop);
 	ck_assert_str_eq(b->summary.event, "cool");
 	stop = false;
@@ -342,9 +343,9 @@ START_TEST(after_a_long_round_it_has_a_pause)
 	bool stop = false;
 
 	ckpt_trash_drain(*ckpt_trash_of(s));
-	real_mono_ns = ckpt_sys.mono_ns;
-	ckpt_sys.mono_ns = mono_later_ns;
-	ckpt_sys.sleep_ns = sleep_longer;
+	real_mono_ns = ckpt_hooks.mono_ns;
+	ckpt_hook_set(mono_ns, mono_later_ns);
+	ckpt_hook_set(sleep_ns, sleep_longer);
 	(void)ckpt_gc_behind(s, &behind, &stop);
 	ck_assert_str_eq(b->summary.event, CKPT_EVENT_REPACK);
 	ck_assert_int_gt(later_ns, 0);
@@ -401,16 +402,16 @@ START_TEST(an_unmount_waits_for_it_before_who_works_behind_is_gone)
 	ck_ok(ckpt_store_work_behind(s));
 	ckpt_step_unref(b);
 	ckpt_step_unref(TAKE_PTR(other));
-	real_mono_ns = ckpt_sys.mono_ns;
-	ckpt_sys.mono_ns = mono_later_ns;
-	real_fsync = ckpt_sys.fsync;
-	ckpt_sys.fsync = fsync_slowly;
+	real_mono_ns = ckpt_hooks.mono_ns;
+	ckpt_hook_set(mono_ns, mono_later_ns);
+	real_fsync = ckpt_hooks.fsync;
+	ckpt_hook_set(fsync, fsync_slowly);
 	__atomic_add_fetch(&later_ns, CKPT_GC_EVERY_NS, __ATOMIC_RELAXED);
 	ckpt_trash_wake(*ckpt_trash_of(s));
 	while (!__atomic_load_n(&puts_version, __ATOMIC_ACQUIRE))
 		ckpt_sys.sleep_ns(1000000);
 	ckpt_store_close(s);
-	ckpt_sys.fsync = real_fsync;
+	ckpt_hook_set(fsync, real_fsync);
 	ck_ok(ckpt_store_open(dir, CKPT_STORE_WRITE, NULL, &s));
 	b = ckpt_step_find(s, "", "b");
 	ck_ok(ckpt_packed_read(b, "0", SHARED));

@@ -1,5 +1,6 @@
 // The lock of a store: who has it, and how long one waits for it. The clock is the test's.
 #include "core/step/holder.h"
+#include "tests/support/hooks.h"
 #include "tests/support/save.h"
 #include "tests/support/suite.h"
 
@@ -44,16 +45,16 @@ static void tell(pid_t pid)
 static void setup(void)
 {
 	ckpt_save_init(dir);
-	real = ckpt_sys;
-	ckpt_sys.mono_ns = fake_mono_ns;
-	ckpt_sys.sleep_ns = fake_sleep_ns;
+	real = ckpt_hooks;
+	ckpt_hook_set(mono_ns, fake_mono_ns);
+	ckpt_hook_set(sleep_ns, fake_sleep_ns);
 	ckpt_holder_tell = tell;
 	release_after_ns = INT64_MAX;
 }
 
 static void teardown(void)
 {
-	ckpt_sys = real;
+	ckpt_hooks_restore(&real);
 }
 
 static void *until_told(void *end)
@@ -78,7 +79,7 @@ static pid_t hold(bool leaves, const char *boot_id)
 		struct ckpt_store *s;
 		pthread_t thread;
 
-		ckpt_sys = real;
+		ckpt_hooks_restore(&real);
 		close(ends[1]);
 		ck_ok(ckpt_store_open(dir, CKPT_STORE_WRITE, NULL, &s));
 		if (boot_id)

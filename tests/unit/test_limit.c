@@ -1,6 +1,7 @@
 // What unfinished work takes on the disk, who is refused for it and told so, and how seldom it is looked at.
 #include "core/save/stage.h"
 #include "tests/support/fixture.h"
+#include "tests/support/hooks.h"
 
 #include "core/base/sys.h"
 #include "core/base/util.h"
@@ -101,9 +102,9 @@ static int counted_readdir(DIR *d, struct dirent **ret_entry)
 static void setup(void)
 {
 	clock_ns = SECOND_NS;
-	real_readdir = ckpt_sys.readdir;
-	ckpt_sys.mono_ns = clock_mono_ns;
-	ckpt_sys.readdir = counted_readdir;
+	real_readdir = ckpt_hooks.readdir;
+	ckpt_hook_set(mono_ns, clock_mono_ns);
+	ckpt_hook_set(readdir, counted_readdir);
 	ckpt_fixture_open();
 }
 

@@ -1,5 +1,6 @@
 // What is the local backend's own: its folders, hostile directories, other processes. The contract has its own suite,
 // power cuts too.
+#include "tests/support/hooks.h"
 #include "tests/support/suite.h"
 
 #include "backends/backends.h"
@@ -143,14 +144,14 @@ START_TEST(what_is_gone_is_not_missing_before_that_is_durable)
 {
 	STAND(s);
 	static const char *const keys[] = {"packs/a", "parts/a/1"};
-	int (*fsync_before)(int fd) = ckpt_sys.fsync;
+	int (*fsync_before)(int fd) = ckpt_hooks.fsync;
 
 	for (size_t i = 0; i < ARRAY_LEN(keys); i++) {
 		ck_ok(ckpt_objects_put(s.b, keys[i], "", 0, NULL));
-		ckpt_sys.fsync = fail_to_sync;
+		ckpt_hook_set(fsync, fail_to_sync);
 		ck_error(ckpt_objects_remove(s.b, keys[i]), EIO);
 		ck_error(ckpt_objects_remove(s.b, keys[i]), EIO);
-		ckpt_sys.fsync = fsync_before;
+		ckpt_hook_set(fsync, fsync_before);
 		ck_error(ckpt_objects_remove(s.b, keys[i]), ENOENT);
 	}
 }

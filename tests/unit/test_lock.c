@@ -1,6 +1,7 @@
 // core/base/lock.h: who takes locks in a wrong order is told which and where, and aborts in a test. This is so here in any build.
 #undef CKPT_LOCK_ORDER
 #define CKPT_LOCK_ORDER 1
+#include "tests/support/hooks.h"
 #include "tests/support/suite.h"
 
 #include "core/base/lock.h"
@@ -229,7 +230,7 @@ static int wait_not(pthread_cond_t *c __attribute__((unused)), pthread_mutex_t *
 
 START_TEST(a_test_may_drive_who_waits)
 {
-	ckpt_sys.wait_ns = wait_not;
+	ckpt_hook_set(wait_ns, wait_not);
 	LOCK_SCOPE(&leaf);
 	ck_assert_int_eq(ckpt_lock_wait_ns(&changed, &leaf, INT64_C(3600000000000)), ETIMEDOUT);
 	ck_assert_int_eq(asked_ns, INT64_C(3600000000000));

@@ -7,6 +7,7 @@
 // stays.
 #include "tests/support/fixture.h"
 #include "tests/support/history.h"
+#include "tests/support/hooks.h"
 
 #include "core/base/sys.h"
 #include "core/base/util.h"
@@ -189,7 +190,7 @@ static char *play(const char *policy, int64_t step_ns, int64_t save_ns, bool sto
 			 .stored = stored};
 	if (stored) {
 		store_now_ns = r.now_ns;
-		ckpt_sys.now_ns = store_now;
+		ckpt_hook_set(now_ns, store_now);
 		ckpt_fixture_open();
 		ck_ok(ckpt_policy_set(s, &r.policy));
 	}

@@ -1,4 +1,5 @@
 // The watch of processes, with real ones: how they are doing, how they ended, and that a number that is used again is another process.
+#include "tests/support/hooks.h"
 #include "tests/support/suite.h"
 
 #include "core/base/process.h"
@@ -360,7 +361,7 @@ START_TEST(on_an_old_kernel_only_a_zombie_tells)
 	struct ckpt_process *p, *q;
 	pid_t pid, zombie;
 
-	ckpt_sys.process_end = no_end;
+	ckpt_hook_set(process_end, no_end);
 	p = watch_end_of(exit_0, &pid);
 	q = watch_end_of(exit_3, &zombie);
 	reap(pid);
@@ -383,7 +384,7 @@ static int reap_at_first(int pidfd, int *ret_wait)
 	(void)pidfd;
 	(void)ret_wait;
 	reap(to_be_reaped);
-	ckpt_sys.process_end = real_end;
+	ckpt_hook_set(process_end, real_end);
 	return -EAGAIN;
 }
 
@@ -392,8 +393,8 @@ START_TEST(a_zombie_that_goes_while_it_is_looked_at_is_known)
 	struct ckpt_process *p = watch_end_of(exit_3, &to_be_reaped);
 
 	await_zombie(to_be_reaped);
-	real_end = ckpt_sys.process_end;
-	ckpt_sys.process_end = reap_at_first;
+	real_end = ckpt_hooks.process_end;
+	ckpt_hook_set(process_end, reap_at_first);
 	is(p, CKPT_PROCESS_FAILED, 3);
 	ckpt_process_unref(p);
 }

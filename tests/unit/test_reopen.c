@@ -4,6 +4,7 @@
 #include "core/step/follow.h"
 #include "core/store/open.h"
 #include "tests/support/fixture.h"
+#include "tests/support/hooks.h"
 #include "tests/support/sysfault.h"
 
 #include "core/base/sys.h"
@@ -157,10 +158,10 @@ static int removing_link(int from_dirfd, const char *from, int to_dirfd, const c
 
 START_TEST(nothing_is_removed_while_its_links_are_made)
 {
-	real_link = ckpt_sys.link;
-	ckpt_sys.link = removing_link;
+	real_link = ckpt_hooks.link;
+	ckpt_hook_set(link, removing_link);
 	ckpt_step_unref(reopen());
-	ckpt_sys.link = real_link;
+	ckpt_hook_set(link, real_link);
 	ck_error(removed_meanwhile, EAGAIN);
 }
 END_TEST

@@ -5,6 +5,7 @@
 #include "core/step/amending.h"
 #include "core/store/open.h"
 #include "tests/support/fixture.h"
+#include "tests/support/hooks.h"
 #include "tests/support/sysfault.h"
 
 #include "backends/backends.h"
@@ -425,12 +426,12 @@ static int unlink_as_some_disks(int dirfd, const char *path, int flags)
 START_TEST(a_step_with_files_is_not_removed_whatever_the_disk_calls_it)
 {
 	struct ckpt_step *step = reopen(), *staged = ckpt_staged_begin(s, "1");
-	struct ckpt_sys below = ckpt_sys;
+	struct ckpt_sys below = ckpt_hooks;
 
-	ckpt_sys.unlink = unlink_as_some_disks;
+	ckpt_hook_set(unlink, unlink_as_some_disks);
 	ck_error(ckpt_reopen_remove(step), ENOTEMPTY);
 	ck_error(ckpt_stage_remove(staged), ENOTEMPTY);
-	ckpt_sys.unlink = below.unlink;
+	ckpt_hook_set(unlink, below.unlink);
 	ck_assert_int_eq(ckpt_step_state(base), CKPT_STEP_COMMITTED);
 	ck_assert_int_eq(ckpt_step_state(staged), CKPT_STEP_STAGED);
 	ckpt_step_unref(step);

@@ -5,6 +5,7 @@
 #include "core/save/stage.h"
 #include "core/step/removal.h"
 #include "tests/support/fixture_sharing.h"
+#include "tests/support/hooks.h"
 
 #include "core/base/sys.h"
 #include "core/base/util.h"
@@ -364,7 +365,7 @@ static int some_room(int fd __attribute__((unused)), uint64_t *ret_free, uint64_
 START_TEST(without_room_nothing_is_moved)
 {
 	expire(a);
-	ckpt_sys.room = some_room;
+	ckpt_hook_set(room, some_room);
 	room = 2 * strlen(SHARED) - 1;
 	gc_all();
 	check_nothing_repacked();

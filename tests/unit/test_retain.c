@@ -2,6 +2,7 @@
 #include "core/save/version.h"
 #include "tests/support/fixture.h"
 #include "tests/support/history.h"
+#include "tests/support/hooks.h"
 
 #include "core/base/sys.h"
 #include "core/base/util.h"
@@ -78,7 +79,7 @@ START_TEST(the_order_is_that_of_the_commits_where_the_clock_was_set_back)
 
 	save("1", NULL);
 	save("2", NULL);
-	ckpt_sys.now_ns = long_ago;
+	ckpt_hook_set(now_ns, long_ago);
 	save("3", NULL);
 	save("4", NULL);
 	ck_ok(ckpt_history_read(s, "", false, &h));

@@ -8,6 +8,7 @@
 #include "core/store/open.h"
 #include "tests/support/fixture.h"
 #include "tests/support/history.h"
+#include "tests/support/hooks.h"
 #include "tests/support/sysfault.h"
 
 #include "backends/backends.h"
@@ -138,10 +139,10 @@ START_TEST(metrics_are_read_before_anybody_is_kept_waiting)
 		save(name, metadata);
 	}
 	ckpt_fixture_reopen();
-	open_before = ckpt_sys.open;
-	ckpt_sys.open = open_counting;
+	open_before = ckpt_hooks.open;
+	ckpt_hook_set(open, open_counting);
 	expire();
-	ckpt_sys.open = open_before;
+	ckpt_hook_set(open, open_before);
 	ck_assert_uint_ge(records_read, 20);
 	ck_assert_uint_eq(records_read_locked, 0);
 	ck_assert_uint_eq(ckpt_save_count(s, CKPT_STEP_COMMITTED), 2);
@@ -220,8 +221,8 @@ static int64_t clock_set_back(void)
 static void set_clock_back(void)
 {
 	set_back_ns += HOUR_NS;
-	wall_clock = wall_clock ? wall_clock : ckpt_sys.now_ns;
-	ckpt_sys.now_ns = clock_set_back;
+	wall_clock = wall_clock ? wall_clock : ckpt_hooks.now_ns;
+	ckpt_hook_set(now_ns, clock_set_back);
 }
 
 // What came before stays in its place, too, if it is changed afterwards.

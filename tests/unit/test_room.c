@@ -1,5 +1,6 @@
 // Which deleted steps make room for others, and the thread of a mount that sees to it.
 #include "tests/support/fixture.h"
+#include "tests/support/hooks.h"
 
 #include "core/base/sys.h"
 #include "core/base/util.h"
@@ -109,9 +110,9 @@ static void setup(void)
 {
 	ckpt_fixture_open();
 	set_free(50 * GIB);
-	ckpt_sys.room = fake_room;
-	real_unlink = ckpt_sys.unlink;
-	ckpt_sys.unlink = fake_unlink;
+	ckpt_hook_set(room, fake_room);
+	real_unlink = ckpt_hooks.unlink;
+	ckpt_hook_set(unlink, fake_unlink);
 	s->settings.trash_ns = INT64_MAX / 4;
 	s->settings.trash_limit = CKPT_SHARE_NONE;
 }
@@ -287,8 +288,8 @@ START_TEST(what_cannot_be_removed_does_not_keep_the_others)
 		if (!strcmp(steps[i]->name, "1"))
 			snprintf(unmovable, sizeof(unmovable), "%s", steps[i]->session);
 	ckpt_step_list_free(steps, count);
-	real_rename = ckpt_sys.rename;
-	ckpt_sys.rename = fail_rename;
+	real_rename = ckpt_hooks.rename;
+	ckpt_hook_set(rename, fail_rename);
 	look_after();
 	set_free(0);
 	ck_assert(ckpt_room_make(*ckpt_room_of(s), 0));

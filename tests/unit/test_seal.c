@@ -5,6 +5,7 @@
 #include "core/store/open.h"
 #include "tests/support/array_files.h"
 #include "tests/support/fixture.h"
+#include "tests/support/hooks.h"
 
 #include "core/base/hash.h"
 #include "core/base/sys.h"
@@ -433,7 +434,7 @@ static int (*real_random)(void *buf, size_t len);
 static int random_after_a_removal(void *buf, size_t len)
 {
 	ck_ok(ckpt_remove_entry(step, before, 0, "empty", false, 0));
-	ckpt_sys.random = real_random;
+	ckpt_hook_set(random, real_random);
 	return ckpt_sys.random(buf, len);
 }
 
@@ -441,8 +442,8 @@ START_TEST(what_is_removed_meanwhile_stays_so)
 {
 	before = manifest();
 	ck_ok(ckpt_manifest_lookup(before, "empty", &index_of_empty));
-	real_random = ckpt_sys.random;
-	ckpt_sys.random = random_after_a_removal;
+	real_random = ckpt_hooks.random;
+	ckpt_hook_set(random, random_after_a_removal);
 	ck_ok(ckpt_seal(step, &plain));
 	ck_assert_uint_eq(step->summary.version, 2);
 	ck_assert(ckpt_removal_has(step, before, index_of_empty));

@@ -4,6 +4,7 @@
 #include "core/tier/sealer.h"
 #include "tests/support/fixture.h"
 #include "tests/support/fixture_step.h"
+#include "tests/support/hooks.h"
 
 #include "core/base/hash.h"
 #include "core/base/sys.h"
@@ -235,10 +236,10 @@ START_TEST(what_one_of_two_could_not_read_has_no_seal)
 	ckpt_save_settle_all(s);
 	hold_meeting(2);
 	whole_fails = _i;
-	real_pread = ckpt_sys.pread;
-	ckpt_sys.pread = pread_that_fails;
+	real_pread = ckpt_hooks.pread;
+	ckpt_hook_set(pread, pread_that_fails);
 	ck_error(ckpt_seal(step, &how), EIO);
-	ckpt_sys.pread = real_pread;
+	ckpt_hook_set(pread, real_pread);
 	ck_assert(!large_is_sealed("large"));
 	ck_assert_uint_eq(ckpt_save_errors(s, "large"), 1);
 	ck_ok(ckpt_seal(step, &(struct ckpt_seal_how){0}));
@@ -367,12 +368,12 @@ static int64_t rests(int64_t waits)
 	commit();
 	ckpt_save_settle_all(s);
 	waits_ns = waits;
-	real_pread = ckpt_sys.pread;
-	real_sleep = ckpt_sys.sleep_ns;
-	ckpt_sys.pread = pread_that_takes_time;
-	ckpt_sys.mono_ns = fake_clock;
-	ckpt_sys.sleep_ns = fake_sleep;
-	ckpt_sys.waited_ns = fake_waited;
+	real_pread = ckpt_hooks.pread;
+	real_sleep = ckpt_hooks.sleep_ns;
+	ckpt_hook_set(pread, pread_that_takes_time);
+	ckpt_hook_set(mono_ns, fake_clock);
+	ckpt_hook_set(sleep_ns, fake_sleep);
+	ckpt_hook_set(waited_ns, fake_waited);
 	ck_ok(ckpt_store_work_behind(s));
 	for (int i = 0; i < 10000 && files; i++) {
 		ckpt_sealer_pending(*ckpt_sealer_of(s), &files, &bytes);

@@ -2,6 +2,7 @@
 #include "core/save/reopen.h"
 #include "tests/support/disk.h"
 #include "tests/support/fixture.h"
+#include "tests/support/hooks.h"
 #include "tests/support/sysfault.h"
 
 #include "core/base/sys.h"
@@ -209,10 +210,10 @@ START_TEST(what_has_the_name_since_the_last_moment_keeps_it)
 
 	exchanges = 0;
 	replaces = _i;
-	real_rename = ckpt_sys.rename;
-	ckpt_sys.rename = late_rename;
+	real_rename = ckpt_hooks.rename;
+	ckpt_hook_set(rename, late_rename);
 	rc = copy_up("model.bin", false);
-	ckpt_sys.rename = real_rename;
+	ckpt_hook_set(rename, real_rename);
 	ck_error(rc, ESTALE);
 	if (_i)
 		holds("model.bin", "newer");
@@ -232,10 +233,10 @@ START_TEST(a_disk_that_exchanges_nothing_will_do)
 {
 	int rc;
 
-	real_rename = ckpt_sys.rename;
-	ckpt_sys.rename = no_exchange;
+	real_rename = ckpt_hooks.rename;
+	ckpt_hook_set(rename, no_exchange);
 	rc = copy_up("model.bin", false);
-	ckpt_sys.rename = real_rename;
+	ckpt_hook_set(rename, real_rename);
 	ck_ok(rc);
 	ck_assert(!is_shared("model.bin"));
 	holds("model.bin", "committed");
@@ -295,16 +296,16 @@ static int no_mark(int fd, const char *name, const void *value, size_t len, int 
 
 START_TEST(where_no_link_can_be_had_there_is_a_copy)
 {
-	int (*link)(int from_dirfd, const char *from, int to_dirfd, const char *to) = ckpt_sys.link;
-	int (*mark)(int fd, const char *name, const void *value, size_t len, int flags) = ckpt_sys.fsetxattr;
+	int (*link)(int from_dirfd, const char *from, int to_dirfd, const char *to) = ckpt_hooks.link;
+	int (*mark)(int fd, const char *name, const void *value, size_t len, int flags) = ckpt_hooks.fsetxattr;
 
 	if (_i)
-		ckpt_sys.link = no_link;
+		ckpt_hook_set(link, no_link);
 	else
-		ckpt_sys.fsetxattr = no_mark;
+		ckpt_hook_set(fsetxattr, no_mark);
 	share("other");
-	ckpt_sys.link = link;
-	ckpt_sys.fsetxattr = mark;
+	ckpt_hook_set(link, link);
+	ckpt_hook_set(fsetxattr, mark);
 	ck_assert(!is_shared("other"));
 	ck_assert_uint_eq(look("other").stx_nlink, 1);
 	holds("other", "committed");
@@ -519,7 +520,7 @@ START_TEST(of_the_attributes_in_a_manifest_only_a_clients_are_set)
 				 .gid = getgid(),
 				 .nlink = 2,
 				 .ino = 7};
-	int (*const mark)(int fd, const char *name, const void *value, size_t len, int flags) = ckpt_sys.fsetxattr;
+	int (*const mark)(int fd, const char *name, const void *value, size_t len, int flags) = ckpt_hooks.fsetxattr;
 	struct ckpt_manifest_writer *w;
 	struct ckpt_manifest *m;
 	uint32_t handle;
@@ -533,9 +534,9 @@ START_TEST(of_the_attributes_in_a_manifest_only_a_clients_are_set)
 	ck_ok(ckpt_manifest_writer_finish(w, &data, &len));
 	ckpt_manifest_writer_free(w);
 	ck_ok(ckpt_manifest_parse(data, len, &m));
-	ckpt_sys.fsetxattr = note_attribute;
+	ckpt_hook_set(fsetxattr, note_attribute);
 	ck_ok(ckpt_share_tree(base, m, step->dirfd));
-	ckpt_sys.fsetxattr = mark;
+	ckpt_hook_set(fsetxattr, mark);
 	ck_assert_str_eq(attributes_set, "user.a user.c ");
 	ckpt_manifest_unref(m);
 }

@@ -3,6 +3,7 @@
 #include "core/store/open.h"
 #include "tests/support/fixture.h"
 #include "tests/support/history.h"
+#include "tests/support/hooks.h"
 
 #include "backends/backends.h"
 #include "core/base/sys.h"
@@ -27,7 +28,7 @@ static void setup(void)
 {
 	ckpt_fixture_open();
 	now_ns = ckpt_sys.now_ns();
-	ckpt_sys.now_ns = test_now;
+	ckpt_hook_set(now_ns, test_now);
 }
 
 static void pass(int64_t seconds)

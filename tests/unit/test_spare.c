@@ -1,6 +1,7 @@
 // The reserve of a store on a full disk: an act that frees room is put from spare files, whatever is missing: an inode, blocks, quota;
 // a put of anything else is not; and once there is room the reserve is made again.
 #include "tests/support/fixture.h"
+#include "tests/support/hooks.h"
 #include "tests/support/sysfault.h"
 
 #include "backends/backends.h"
@@ -71,14 +72,14 @@ static int full_rename(int from_dirfd, const char *from, int to_dirfd, const cha
 
 static void fill_disk(int error, int gives)
 {
-	full.below = ckpt_sys;
+	full.below = ckpt_hooks;
 	full.error = error;
 	full.gives = gives;
 	full.room = full.spares = 0;
-	ckpt_sys.open = full_open;
-	ckpt_sys.link = full_link;
-	ckpt_sys.unlink = full_unlink;
-	ckpt_sys.rename = full_rename;
+	ckpt_hook_set(open, full_open);
+	ckpt_hook_set(link, full_link);
+	ckpt_hook_set(unlink, full_unlink);
+	ckpt_hook_set(rename, full_rename);
 }
 
 static void make_room(void)
@@ -254,7 +255,7 @@ START_TEST(an_act_on_a_full_disk_survives_a_failing_call)
 	for (uint64_t n = 1; fired; n++) {
 		struct ckpt_sysfault fault = {.at = n, .error = -EIO};
 		struct ckpt_step *step = step_for(_i);
-		struct ckpt_sys whole = ckpt_sys;
+		struct ckpt_sys whole = ckpt_hooks;
 		int rc;
 
 		fill_disk(-ENOSPC, 1);
@@ -268,7 +269,7 @@ START_TEST(an_act_on_a_full_disk_survives_a_failing_call)
 			ck_assert_msg(!rc || rc == -ESTALE || rc == -ENOENT, "call %d: %s", (int)n, strerror(-rc));
 		}
 		make_room();
-		ckpt_sys = whole;
+		ckpt_hooks_restore(&whole);
 		ckpt_step_unref(step);
 		ckpt_fixture_close();
 		ckpt_fixture_open();

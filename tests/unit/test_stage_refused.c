@@ -2,6 +2,7 @@
 #include "core/save/stage.h"
 #include "core/store/open.h"
 #include "tests/support/fixture.h"
+#include "tests/support/hooks.h"
 
 #include "core/base/sys.h"
 #include "core/base/util.h"
@@ -100,15 +101,15 @@ START_TEST(a_step_that_is_dropped_as_its_commit_begins_is_gone)
 	pthread_t thread;
 	void *result;
 
-	below = ckpt_sys;
+	below = ckpt_hooks;
 	dropped = step;
-	ckpt_sys.rename = rename_beside_a_commit;
+	ckpt_hook_set(rename, rename_beside_a_commit);
 	ck_assert_int_eq(pthread_create(&thread, NULL, abort_aside, step), 0);
 	while (!__atomic_load_n(&has_gate, __ATOMIC_ACQUIRE))
 		usleep(1000);
 	ck_error(ckpt_staged_commit(step, 0, NULL), ESTALE);
 	pthread_join(thread, &result);
-	ckpt_sys.rename = below.rename;
+	ckpt_hook_set(rename, below.rename);
 	ck_assert_int_eq(*(int *)result, 0);
 	ck_assert_int_eq(ckpt_step_state(step), CKPT_STEP_GONE);
 	ck_assert_uint_eq(ckpt_save_errors(s, "at the same moment"), 1);
@@ -125,7 +126,7 @@ static struct ckpt_step *resumed;
 // While we look whether its name is free in the tree, somebody else takes it up.
 static int open_beside_a_resume(int dirfd, const char *path, int flags, mode_t mode)
 {
-	ckpt_sys.open = below.open;
+	ckpt_hook_set(open, below.open);
 	ck_ok(ckpt_stage_resume(resumed));
 	return below.open(dirfd, path, flags, mode);
 }
@@ -137,8 +138,8 @@ START_TEST(a_left_step_is_taken_up_by_one)
 	ckpt_step_unref(ckpt_staged_begin(s, "1"));
 	ckpt_fixture_reopen();
 	resumed = ckpt_save_set_aside(s);
-	below = ckpt_sys;
-	ckpt_sys.open = open_beside_a_resume;
+	below = ckpt_hooks;
+	ckpt_hook_set(open, open_beside_a_resume);
 	ck_error(ckpt_stage_resume(resumed), ESTALE);
 	ck_assert_int_eq(ckpt_step_state(resumed), CKPT_STEP_STAGED);
 	found = ckpt_step_find(s, "", "1");

@@ -3,6 +3,7 @@
 #include "core/save/stage.h"
 #include "core/store/open.h"
 #include "tests/support/fixture.h"
+#include "tests/support/hooks.h"
 
 #include "core/base/sys.h"
 #include "core/base/util.h"
@@ -299,14 +300,14 @@ START_TEST(a_clock_that_was_set_back_makes_no_file_one_of_the_next_attempt)
 
 	ckpt_step_unref(step);
 	ckpt_store_close(s);
-	right_now_ns = ckpt_sys.now_ns;
-	ckpt_sys.now_ns = a_year_ago_ns;
+	right_now_ns = ckpt_hooks.now_ns;
+	ckpt_hook_set(now_ns, a_year_ago_ns);
 	s = ckpt_save_open(dir);
 	step = find("1", CKPT_STEP_STAGED);
 	ck_assert_int_gt(ckpt_stage_attempt_ns(step), ctime_of(step, "file"));
 	ckpt_step_unref(step);
 	ckpt_store_close(s);
-	ckpt_sys.now_ns = right_now_ns;
+	ckpt_hook_set(now_ns, right_now_ns);
 	s = ckpt_save_open(dir);
 }
 END_TEST

@@ -1,6 +1,7 @@
 #include "core/save/reopen.h"
 #include "core/save/stage.h"
 #include "tests/support/fixture.h"
+#include "tests/support/hooks.h"
 
 #include "core/base/clock.h"
 #include "core/base/sys.h"
@@ -259,11 +260,11 @@ START_TEST(what_is_removed_while_we_look_does_not_count)
 	struct ckpt_stage_usage u;
 
 	close(ckpt_staged_put(step, "b", "more"));
-	below = ckpt_sys;
+	below = ckpt_hooks;
 	looked_at = step;
-	ckpt_sys.readdir = readdir_beside_a_removal;
+	ckpt_hook_set(readdir, readdir_beside_a_removal);
 	ck_ok(ckpt_stage_usage(step, &u));
-	ckpt_sys.readdir = below.readdir;
+	ckpt_hook_set(readdir, below.readdir);
 	ck_assert_uint_eq(u.files, 1);
 	ckpt_step_unref(step);
 }
@@ -283,11 +284,11 @@ START_TEST(a_session_that_goes_while_we_look_is_not_dropped)
 {
 	struct ckpt_step *step = staged(TEMP);
 
-	below = ckpt_sys;
+	below = ckpt_hooks;
 	looked_at = step;
-	ckpt_sys.readdir = readdir_beside_a_rename;
+	ckpt_hook_set(readdir, readdir_beside_a_rename);
 	ck_assert_int_eq(ckpt_stage_expire_before(s, soon(), &go_on), INT64_MAX);
-	ckpt_sys.readdir = below.readdir;
+	ckpt_hook_set(readdir, below.readdir);
 	ck_assert(is_there(TEMP));
 	ck_ok(ckpt_sys.rename(s->sessions_fd, "elsewhere", s->sessions_fd, step->session, 0));
 	ckpt_step_unref(step);
@@ -308,15 +309,15 @@ START_TEST(a_folder_that_cannot_be_opened_just_now_keeps_the_step)
 	struct ckpt_step *step = staged(TEMP);
 	struct ckpt_stage_usage u;
 
-	below = ckpt_sys;
-	ckpt_sys.open = open_but_for_sub;
+	below = ckpt_hooks;
+	ckpt_hook_set(open, open_but_for_sub);
 	for (size_t i = 0; i < ARRAY_LEN(not_now); i++) {
 		refused = not_now[i];
 		ck_error(ckpt_stage_usage(step, &u), -not_now[i]);
 		ckpt_stage_expire_before(s, soon(), &go_on);
 		ck_assert(is_there(TEMP));
 	}
-	ckpt_sys.open = below.open;
+	ckpt_hook_set(open, below.open);
 	ckpt_stage_expire_before(s, soon(), &go_on);
 	ck_assert(!is_there(TEMP));
 	ckpt_step_unref(step);
@@ -330,8 +331,8 @@ START_TEST(what_goes_away_or_may_not_be_read_is_left_out)
 	struct ckpt_stage_usage u;
 
 	close(ckpt_staged_put(step, "b", "more"));
-	below = ckpt_sys;
-	ckpt_sys.open = open_but_for_sub;
+	below = ckpt_hooks;
+	ckpt_hook_set(open, open_but_for_sub);
 	for (size_t i = 0; i < ARRAY_LEN(gone); i++) {
 		refused = gone[i];
 		ck_ok(ckpt_stage_usage(step, &u));
@@ -339,7 +340,7 @@ START_TEST(what_goes_away_or_may_not_be_read_is_left_out)
 	}
 	ckpt_stage_expire_before(s, soon(), &go_on);
 	ck_assert(!is_there(TEMP));
-	ckpt_sys.open = below.open;
+	ckpt_hook_set(open, below.open);
 	ckpt_step_unref(step);
 }
 END_TEST
@@ -426,10 +427,10 @@ START_TEST(a_commit_that_runs_is_a_save)
 
 	let_it_stand_still();
 	ck_assert(!ckpt_stage_is_saving(s, ""));
-	below = ckpt_sys;
-	ckpt_sys.readdir = readdir_within_a_commit;
+	below = ckpt_hooks;
+	ckpt_hook_set(readdir, readdir_within_a_commit);
 	ck_ok(ckpt_commit(step, &ckpt_staged_plain));
-	ckpt_sys.readdir = below.readdir;
+	ckpt_hook_set(readdir, below.readdir);
 	ck_assert(asked && saves);
 	ck_assert(!ckpt_stage_is_saving(s, ""));
 	ckpt_step_unref(step);

@@ -4,6 +4,7 @@
 #include "core/store/open.h"
 #include "tests/support/callfault.h"
 #include "tests/support/fixture_step.h"
+#include "tests/support/hooks.h"
 #include "tests/support/packed.h"
 #include "tests/support/sysfault.h"
 
@@ -304,7 +305,7 @@ static int (*real_open)(int dirfd, const char *path, int flags, mode_t mode);
 static int open_too_late(int dirfd __attribute__((unused)), const char *path __attribute__((unused)),
 			 int flags __attribute__((unused)), mode_t mode __attribute__((unused)))
 {
-	ckpt_sys.open = real_open;
+	ckpt_hook_set(open, real_open);
 	ck_ok(ckpt_move(step, "", "best"));
 	return -ENOENT;
 }
@@ -313,10 +314,10 @@ START_TEST(a_manifest_is_read_while_its_step_is_renamed)
 {
 	struct ckpt_manifest *there;
 
-	real_open = ckpt_sys.open;
-	ckpt_sys.open = open_too_late;
+	real_open = ckpt_hooks.open;
+	ckpt_hook_set(open, open_too_late);
 	ck_ok(ckpt_step_read_current(step, &there));
-	ck_assert_ptr_eq(ckpt_sys.open, real_open);
+	ck_assert_ptr_eq(ckpt_hooks.open, real_open);
 	ck_assert_mem_eq(ckpt_manifest_sha256(there), ckpt_manifest_sha256(m), CKPT_SHA256_LEN);
 	ckpt_manifest_unref(there);
 }
@@ -331,9 +332,9 @@ static int open_beside_a_change(int dirfd, const char *path, int flags, mode_t m
 	if (reads_failed == reads_to_fail)
 		return real_open(dirfd, path, flags, mode);
 	reads_failed++;
-	ckpt_sys.open = real_open;
+	ckpt_hook_set(open, real_open);
 	meanwhile();
-	ckpt_sys.open = open_beside_a_change;
+	ckpt_hook_set(open, open_beside_a_change);
 	return -ENOENT;
 }
 
@@ -345,10 +346,10 @@ static int read_beside(void (*change)(void), unsigned times)
 	meanwhile = change;
 	reads_failed = 0;
 	reads_to_fail = times;
-	real_open = ckpt_sys.open;
-	ckpt_sys.open = open_beside_a_change;
+	real_open = ckpt_hooks.open;
+	ckpt_hook_set(open, open_beside_a_change);
 	rc = ckpt_step_read_current(step, &there);
-	ckpt_sys.open = real_open;
+	ckpt_hook_set(open, real_open);
 	if (!rc)
 		ckpt_manifest_unref(there);
 	return rc;

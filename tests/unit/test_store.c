@@ -4,6 +4,7 @@
 #include "core/step/store_folder.h"
 #include "core/store/open.h"
 #include "tests/support/callfault.h"
+#include "tests/support/hooks.h"
 #include "tests/support/save.h"
 
 #include "core/base/sys.h"
@@ -134,13 +135,13 @@ START_TEST(what_cannot_be_listed_is_not_taken_for_empty)
 	snprintf(path, sizeof(path), "%s/tree", dir);
 	ck_assert_int_eq(mkdir(path, 0700), 0);
 	spill("tree/mine", "");
-	real_readdir = ckpt_sys.readdir;
-	ckpt_sys.readdir = failing_readdir;
+	real_readdir = ckpt_hooks.readdir;
+	ckpt_hook_set(readdir, failing_readdir);
 	for (fails_at = 1; fails_at <= 2; fails_at++) { // dir itself, and what is in it
 		readdirs = 0;
 		ck_error(ckpt_store_init(dir), EIO);
 	}
-	ckpt_sys.readdir = real_readdir;
+	ckpt_hook_set(readdir, real_readdir);
 	ck_assert(!ckpt_store_probe(dir));
 	ck_error(ckpt_store_init(dir), ENOTEMPTY);
 }
@@ -391,8 +392,8 @@ START_TEST(an_id_that_was_not_synced_is_synced_by_the_next_who_asks)
 	ck_ok(ckpt_sys.mkdir(s->tree_fd, "runs", 0755));
 	ck_ok(ckpt_sys.mkdir(s->tree_fd, "runs/a", 0755));
 	fd = ckpt_sys.open(s->tree_fd, "runs/a", O_RDONLY | O_DIRECTORY, 0);
-	real_fsync = ckpt_sys.fsync;
-	ckpt_sys.fsync = counted_fsync;
+	real_fsync = ckpt_hooks.fsync;
+	ckpt_hook_set(fsync, counted_fsync);
 	fsync_failing = 1;
 	ck_error(ckpt_store_folder_id(s, fd, true, id), EIO);
 	ck_ok(ckpt_store_folder_id(s, fd, true, id));
@@ -407,7 +408,7 @@ START_TEST(an_id_that_was_not_synced_is_synced_by_the_next_who_asks)
 	ck_ok(ckpt_store_folder_id(s, fd, true, again));
 	ck_assert_uint_eq(fsync_calls, 3);
 	ck_assert_str_eq(id, again);
-	ckpt_sys.fsync = real_fsync;
+	ckpt_hook_set(fsync, real_fsync);
 	ckpt_store_close(s);
 }
 END_TEST
