@@ -221,7 +221,7 @@ START_TEST(an_outcome_stays_unknown_until_there_is_memory_to_learn_it)
 	s = ckpt_save_open(dir);
 	step = ckpt_staged_begin(s, "1000");
 	close(ckpt_staged_put(step, "file", "text"));
-	ck_ok(ckpt_fault_new(s->objects, &fault, &s->objects));
+	ckpt_save_fault(s, &fault);
 	ck_error(ckpt_staged_commit(step, 0, "{}"), EIO);
 	__atomic_store_n(&fault.at, 0, __ATOMIC_RELAXED);
 	for (uint64_t n = 1;; n++) {

@@ -131,7 +131,7 @@ static bool faulty_backend(size_t act, const struct ckpt_fault *how, uint64_t n)
 
 	ck_assert_uint_lt(n, CALLS_MAX);
 	prepare(&t, act);
-	ck_ok(ckpt_fault_new(t.s->objects, &fault, &t.s->objects));
+	ckpt_save_fault(t.s, &fault);
 	fault = *how;
 	fault.at = n;
 	t.rc = ckpt_amends_do(t.s, act);

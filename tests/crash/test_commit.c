@@ -210,7 +210,7 @@ START_TEST(what_a_leftover_syncs_after_a_failed_commit_survives_a_power_cut)
 	ckpt_temp_dir(out);
 	ck_ok(ckpt_disk_begin(dir, &disk));
 	s = ckpt_save_open(dir);
-	ck_ok(ckpt_fault_new(s->objects, &fault, &s->objects));
+	ckpt_save_fault(s, &fault);
 	step = ckpt_staged_begin(s, "1");
 	snprintf(path, sizeof(path), "%s/sessions/%s/file", out, step->session);
 	fd = ckpt_staged_put(step, "file", "text");

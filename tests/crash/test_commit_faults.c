@@ -372,7 +372,7 @@ static void backend_save(unsigned i, const struct ckpt_fault *how, bool *ret_fir
 
 	ckpt_save_init(t.dir);
 	t.s = ckpt_save_open(t.dir);
-	ck_ok(ckpt_fault_new(t.s->objects, &fault, &t.s->objects));
+	ckpt_save_fault(t.s, &fault);
 	ck_ok(ckpt_save_begin(t.s, i, &step));
 	ckpt_save_write(step, i, &t.holder);
 	rc = ckpt_save_commit(step, i);
@@ -423,7 +423,7 @@ START_TEST(an_unknown_outcome_stays_frozen_until_the_record_was_read)
 
 	ckpt_save_init(t.dir);
 	t.s = ckpt_save_open(t.dir);
-	ck_ok(ckpt_fault_new(t.s->objects, &fault, &t.s->objects));
+	ckpt_save_fault(t.s, &fault);
 	ck_ok(ckpt_save_begin(t.s, t.i, &step));
 	ckpt_save_write(step, t.i, &t.holder);
 	ck_error(ckpt_save_commit(step, t.i), EIO);
@@ -458,7 +458,7 @@ START_TEST(an_unknown_outcome_stays_frozen_until_each_question_was_answered)
 
 	ckpt_save_init(t.dir);
 	t.s = ckpt_save_open(t.dir);
-	ck_ok(ckpt_fault_new(t.s->objects, &fault, &t.s->objects));
+	ckpt_save_fault(t.s, &fault);
 	ck_ok(ckpt_save_begin(t.s, t.i, &step));
 	ckpt_save_write(step, t.i, &t.holder);
 	ck_error(ckpt_save_commit(step, t.i), EIO);

@@ -276,7 +276,7 @@ static bool faulty_backend(const struct ckpt_fault *how, uint64_t n)
 
 	prepare(dir);
 	s = ckpt_save_open(dir);
-	ck_ok(ckpt_fault_new(s->objects, &fault, &s->objects));
+	ckpt_save_fault(s, &fault);
 	fault = *how;
 	fault.at = n;
 	rc = convert(s);

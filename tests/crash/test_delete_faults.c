@@ -201,7 +201,7 @@ static bool faulty_backend(const struct ckpt_life_script *script, const struct c
 
 	ck_assert_uint_lt(n, CALLS_MAX);
 	prepare(&t, script);
-	ck_ok(ckpt_fault_new(t.s->objects, &fault, &t.s->objects));
+	ckpt_save_fault(t.s, &fault);
 	fault = *how;
 	fault.at = n;
 	t.rc = ckpt_life_do(t.s, &script->ops[t.last], &t.log);
@@ -247,7 +247,7 @@ static bool undelete_interrupted(const struct ckpt_life_op *other, uint64_t n)
 
 	prepare(&t, &scripts[1]);
 	step = ckpt_step_of_session(t.s, t.log.session[LIFE_FIRST]);
-	ck_ok(ckpt_fault_new(t.s->objects, &fault, &t.s->objects));
+	ckpt_save_fault(t.s, &fault);
 	fault = (struct ckpt_fault){.at = n, .error = -EIO, .half = true, .sticky = true};
 	t.rc = ckpt_undelete(step);
 	fault.at = 0;

@@ -84,7 +84,7 @@ static bool faulty_backend(enum ckpt_tiers_act which, const struct ckpt_fault *h
 
 	ck_assert_uint_lt(n, CALLS_MAX);
 	prepare(&t, which);
-	ck_ok(ckpt_fault_new(t.s->objects, &fault, &t.s->objects));
+	ckpt_save_fault(t.s, &fault);
 	fault = *how;
 	fault.at = n;
 	t.rc = act(&t);

@@ -7,6 +7,7 @@
 #include "tests/support/hooks.h"
 #include "tests/support/staged.h"
 
+#include "backends/backends.h"
 #include "core/base/hash.h"
 #include "core/base/sys.h"
 #include "core/base/util.h"
@@ -570,6 +571,12 @@ void ckpt_save_settle_all(struct ckpt_store *s)
 {
 	ckpt_save_settle(s);
 	ckpt_trash_drain(*ckpt_trash_of(s));
+}
+
+void ckpt_save_fault(struct ckpt_store *s, struct ckpt_fault *fault)
+{
+	ckpt_save_settle_all(s);
+	ck_ok(ckpt_fault_new(s->objects, fault, &s->objects));
 }
 
 uint64_t ckpt_save_dirty_bytes;

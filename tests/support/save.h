@@ -15,6 +15,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+struct ckpt_fault;
+
 struct ckpt_save_step {
 	const char *name;
 	const char *temp;      // staged under this name, renamed by the commit; NULL: staged as it is called
@@ -94,6 +96,8 @@ unsigned ckpt_save_errors(struct ckpt_store *s, const char *text);
 // Until no thread of a commit is left, so that ckpt_sys may be changed.
 void ckpt_save_settle(struct ckpt_store *s);
 void ckpt_save_settle_all(struct ckpt_store *s); // nor one that empties the trash
+// Lays the fault layer over the objects of the store, once no thread of those two kinds uses them. Of two the later one counts.
+void ckpt_save_fault(struct ckpt_store *s, struct ckpt_fault *fault);
 // A new store in a new directory. From then on the machine seems to have this much to write back: that decides between
 // one syncfs and many fsyncs, and must not depend on who else uses it.
 extern uint64_t ckpt_save_dirty_bytes;

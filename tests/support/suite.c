@@ -15,11 +15,12 @@
 
 #ifdef __SANITIZE_THREAD__
 // The sanitizer sleeps for a second at each exit, in case other threads still race. The crash loops exit thousands of times.
+// Children of a test whose store has threads open stores of their own.
 const char *__tsan_default_options(void);
 
 const char *__tsan_default_options(void)
 {
-	return "atexit_sleep_ms=0";
+	return "atexit_sleep_ms=0:die_after_fork=0";
 }
 
 // libcrypto is not instrumented: the sanitizer does not see that its cleanup at exit comes after a finished thread's use.

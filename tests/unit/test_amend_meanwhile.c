@@ -34,7 +34,7 @@ static void setup(void)
 	close(ckpt_staged_put(base, "sub/w", "w"));
 	ck_ok(ckpt_commit(base, &ckpt_staged_plain));
 	fault = (struct ckpt_fault){0};
-	ck_ok(ckpt_fault_new(s->objects, &fault, &s->objects));
+	ckpt_save_fault(s, &fault);
 }
 
 static void teardown(void)
@@ -236,7 +236,7 @@ static struct ckpt_step *without_manifest(void)
 	ckpt_step_unref(TAKE_PTR(base));
 	ckpt_fixture_reopen();
 	fault = (struct ckpt_fault){0};
-	ck_ok(ckpt_fault_new(s->objects, &fault, &s->objects));
+	ckpt_save_fault(s, &fault);
 	found = ckpt_step_find(s, folder_id, name);
 	ck_assert_ptr_nonnull(found);
 	return found;

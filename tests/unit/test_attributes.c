@@ -41,7 +41,7 @@ static void setup(void)
 	ck_ok(ckpt_commit(step, &ckpt_staged_plain));
 	m = ckpt_staged_manifest(step);
 	fault = (struct ckpt_fault){0};
-	ck_ok(ckpt_fault_new(s->objects, &fault, &s->objects));
+	ckpt_save_fault(s, &fault);
 }
 
 static void teardown(void)

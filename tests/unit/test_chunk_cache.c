@@ -246,7 +246,7 @@ START_TEST(a_failure_is_told_and_not_kept)
 	struct ckpt_fault fault = {.at = 1, .error = -EIO};
 	struct ckpt_cached *cached;
 
-	ck_ok(ckpt_fault_new(s->objects, &fault, &s->objects));
+	ckpt_save_fault(s, &fault);
 	ck_ok(ckpt_chunk_cache_new(s, 10 * BYTES, CKPT_CHUNK_CACHE_KEPT_NS, &cache));
 	ck_error(ckpt_chunk_cache_get(cache, m, 0, &cached), EIO);
 	ck_assert_ptr_null(ckpt_chunk_cache_try(cache, m, 0));
@@ -352,7 +352,7 @@ START_TEST(many_readers_of_a_store_that_fails_get_the_right_bytes_or_none)
 {
 	struct ckpt_fault fault = {.at = 30, .error = -EIO, .sticky = true};
 
-	ck_ok(ckpt_fault_new(s->objects, &fault, &s->objects));
+	ckpt_save_fault(s, &fault);
 	read_by_many(3 * BYTES);
 	ck_assert_uint_eq(wrong, 0);
 	ck_assert_uint_gt(failed, 0);

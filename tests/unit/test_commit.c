@@ -696,7 +696,7 @@ START_TEST(the_name_of_an_unknown_outcome_cannot_be_taken_nor_changed)
 	close(ckpt_staged_put(step, "file", "text"));
 	how.folder_id = "";
 	how.name = "1";
-	ck_ok(ckpt_fault_new(s->objects, &fault, &s->objects));
+	ckpt_save_fault(s, &fault);
 	ck_error(ckpt_commit(step, &how), EIO);
 	ck_error(ckpt_commit(step, &how), EIO);
 	ck_assert_uint_eq(ckpt_save_errors(s, "outcome unknown"), 2);
@@ -722,7 +722,7 @@ START_TEST(an_unknown_outcome_that_was_none_can_be_tried_anew)
 	struct ckpt_fault fault = {.at = 1, .error = -EIO, .sticky = true}; // nothing is done, and nothing can be read
 
 	close(ckpt_staged_put(step, "file", "text"));
-	ck_ok(ckpt_fault_new(s->objects, &fault, &s->objects));
+	ckpt_save_fault(s, &fault);
 	ck_error(ckpt_staged_commit(step, 0, NULL), EIO);
 	ck_assert(ckpt_staging_of(step)->outcome_unknown);
 	ck_error(ckpt_stage_enter(step, true), EROFS);

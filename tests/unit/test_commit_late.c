@@ -115,7 +115,7 @@ START_TEST(a_late_file_is_staged_as_before_when_the_commit_fails)
 {
 	struct ckpt_fault fault = {.at = 1, .error = -ENOSPC, .sticky = true};
 
-	ck_ok(ckpt_fault_new(s->objects, &fault, &s->objects));
+	ckpt_save_fault(s, &fault);
 	ck_error(commit_leaving(), ENOSPC);
 	ck_ok(ckpt_stage_writer_await(&w));
 	ck_assert(!w.left && !ckpt_amending_is_pending(step, "late"));
@@ -133,7 +133,7 @@ START_TEST(a_late_file_that_is_closed_while_the_outcome_is_unknown_is_refused)
 {
 	struct ckpt_fault fault = {.at = 1, .error = -EIO, .half = true, .sticky = true};
 
-	ck_ok(ckpt_fault_new(s->objects, &fault, &s->objects));
+	ckpt_save_fault(s, &fault);
 	ck_error(commit_leaving(), EIO);
 	ck_error(ckpt_stage_writer_await(&w), EIO);
 	end_writer();
@@ -147,7 +147,7 @@ START_TEST(a_late_file_that_is_open_when_the_outcome_is_known_can_be_added)
 {
 	struct ckpt_fault fault = {.at = 1, .error = -EIO, .half = true, .sticky = true};
 
-	ck_ok(ckpt_fault_new(s->objects, &fault, &s->objects));
+	ckpt_save_fault(s, &fault);
 	ck_error(commit_leaving(), EIO);
 	__atomic_store_n(&fault.at, 0, __ATOMIC_RELAXED);
 	ck_ok(commit_leaving());

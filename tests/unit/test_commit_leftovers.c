@@ -217,7 +217,7 @@ START_TEST(a_leftover_keeps_its_file_when_the_commit_fails)
 	if (_i == 0)
 		leaked = ckpt_staged_put(step, "zz leaked", "text");
 	else
-		ck_ok(ckpt_fault_new(s->objects, &fault, &s->objects));
+		ckpt_save_fault(s, &fault);
 	ckpt_staged_writer(step, &w, fd);
 	ckpt_staged_close_once(&w);
 	ck_assert_int_eq(fstatat(step->dirfd, "dir", &before, 0), 0);
@@ -251,7 +251,7 @@ START_TEST(a_leftover_has_its_file_back_once_an_unknown_outcome_was_none)
 	struct ckpt_writer w;
 	int fd = ckpt_staged_put(step, "file", "text");
 
-	ck_ok(ckpt_fault_new(s->objects, &fault, &s->objects));
+	ckpt_save_fault(s, &fault);
 	ckpt_staged_writer(step, &w, fd);
 	ckpt_staged_close_once(&w);
 	ck_error(ckpt_staged_commit(step, 30 * MS, NULL), EIO);

@@ -187,7 +187,7 @@ START_TEST(a_look_that_failed_is_taken_again)
 	ck_ok(ckpt_store_open(dir, CKPT_STORE_READ, NULL, &reader));
 	ckpt_step_unref(ckpt_save_one(s, 4));
 	ckpt_store_close(s);
-	ck_ok(ckpt_fault_new(reader->objects, &fault, &reader->objects));
+	ckpt_save_fault(reader, &fault);
 	ck_error(ckpt_follow_refresh(reader), EIO);
 	ck_ok(ckpt_follow_refresh(reader));
 	seen = ckpt_save_find(reader, 4);

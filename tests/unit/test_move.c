@@ -262,7 +262,7 @@ START_TEST(an_object_that_fails_or_an_answer_that_is_lost_leaves_one_name)
 		int rc;
 
 		ck_assert_uint_lt(n, 100);
-		ck_ok(ckpt_fault_new(s->objects, &fault, &s->objects));
+		ckpt_save_fault(s, &fault);
 		fault = ckpt_objectsfault_ways[_i / 2];
 		fault.at = n;
 		rc = move(names[from], names[!from]);

@@ -163,7 +163,7 @@ START_TEST(a_pin_whose_answer_was_lost_once_is_done)
 	uint64_t n;
 	int rc;
 
-	ck_ok(ckpt_fault_new(s->objects, &fault, &s->objects));
+	ckpt_save_fault(s, &fault);
 	for (n = 1; fired; n++) {
 		fault = (struct ckpt_fault){.at = n, .error = -ENOMEM, .half = true}; // a read fails, a put is done
 		rc = pin("1000", !pinned);

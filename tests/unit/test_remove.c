@@ -38,7 +38,7 @@ static void setup(void)
 	ck_ok(ckpt_amend_remove(step, "late")); // in the session's directory, and in no version any more
 	ck_ok(ckpt_step_manifest(step, &m));
 	fault = (struct ckpt_fault){0};
-	ck_ok(ckpt_fault_new(s->objects, &fault, &s->objects));
+	ckpt_save_fault(s, &fault);
 }
 
 static void teardown(void)

@@ -399,7 +399,7 @@ START_TEST(a_step_whose_last_amend_has_an_unknown_outcome_is_not_reopened)
 	struct ckpt_step *step;
 
 	ckpt_save_settle(s);
-	ck_ok(ckpt_fault_new(s->objects, &fault, &s->objects));
+	ckpt_save_fault(s, &fault);
 	ck_error(ckpt_commit_metadata(base, "{\"extras\":{\"a\":1}}"), EIO);
 	__atomic_store_n(&ckpt_amending_of(base)->amend_unknown, true, __ATOMIC_RELAXED);
 	ck_error(ckpt_reopen(base, &step), EIO);

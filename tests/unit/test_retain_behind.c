@@ -356,7 +356,7 @@ START_TEST(metrics_that_cannot_be_read_delete_nothing)
 	save("3", "{\"metrics\":{\"loss\":3}}");
 	set(BEST_1);
 	ckpt_trash_drain(*ckpt_trash_of(s)); // whose own look is over then
-	ck_ok(ckpt_fault_new(s->objects, &fault, &s->objects));
+	ckpt_save_fault(s, &fault);
 	fault.at = 2; // the policy is the first
 	needs_another_look();
 	fault.at = 0;

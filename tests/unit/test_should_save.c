@@ -497,7 +497,7 @@ START_TEST(a_call_that_fails_is_an_error_and_nothing_is_decided_twice)
 	uint64_t n;
 
 	set_policy("{'save':{'continuous':{}}}");
-	ck_ok(ckpt_fault_new(s->objects, &fault, &s->objects));
+	ckpt_save_fault(s, &fault);
 	for (n = 1; fired; n++) {
 		char first[64];
 

@@ -345,7 +345,7 @@ START_TEST(a_promotion_whose_answer_was_lost_counts)
 	save("1000", TEMPORARY);
 	save("2000", NULL);
 	step = find("1000");
-	ck_ok(ckpt_fault_new(s->objects, &fault, &s->objects));
+	ckpt_save_fault(s, &fault);
 	ck_error(ckpt_promote(step), EIO);
 	fault.at = 0;
 	ck_assert(step->summary.temporary);
