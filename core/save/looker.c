@@ -7,7 +7,8 @@
 // where it did not (a mapping, or a descriptor that outlived its daemon).
 //
 // Invariants:
-//  1. `still` of a step is made and written by the looker alone, but for what its lock guards; it goes with what the step has staged.
+//  1. `still` of a step is made and written by the looker alone, but for what its lock guards; it goes with what the step has staged,
+//     or at the end of a look that runs then.
 //  2. No lock is held over a look at files or processes.
 #include "core/save/looker.h"
 
@@ -179,18 +180,33 @@ static void begin_anew(struct ckpt_step *step, int64_t touched_ns, int64_t since
 static bool be_still(struct ckpt_step *step, const struct glance *g)
 {
 	struct ckpt_staging *staged = ckpt_staging_of(step);
-	bool is_new = !staged->still;
+	bool is_new;
 
+	ckpt_lock_take(&step->lock);
+	is_new = !staged->still;
 	if (is_new) {
-		LOCK_SCOPE(&step->lock);
 		staged->still = calloc(1, sizeof(*staged->still));
 		staged->still_free = still_free;
 	}
-	if (!staged->still)
+	staged->still_used = staged->still;
+	ckpt_lock_drop(&step->lock);
+	if (!staged->still_used)
 		return false;
 	if (is_new || staged->still->touched_ns != g->touched_ns)
 		begin_anew(step, g->touched_ns, g->touched_ns ? g->touched_ns : ckpt_sys.mono_ns());
 	return true;
+}
+
+// The end of a look. The step may have been committed or dropped meanwhile, by others too.
+static void still_end(struct ckpt_step *step)
+{
+	struct ckpt_staging *staged = ckpt_staging_of(step);
+	LOCK_SCOPE(&step->lock);
+
+	staged->still_used = false;
+	if (staged->still_over)
+		still_free(TAKE_PTR(staged->still));
+	staged->still_over = false;
 }
 
 // --- Files --------------------------------------------------------------------------------------------------------------
@@ -474,7 +490,7 @@ static int64_t complete(struct ckpt_looker *l, struct ckpt_step *step, struct gl
 	}
 	if (!rc)
 		rc = commit(l, step, g);
-	if (rc) // else the step has no `still` any more
+	if (rc)
 		begin_anew(step, g->touched_ns, ckpt_sys.mono_ns());
 	return now + unit_ns(l->store) / 2;
 }
@@ -536,7 +552,7 @@ static int64_t unstage_without_arrays(struct ckpt_looker *l, struct ckpt_step *s
 
 	if (!rc)
 		rc = unstage(l, step, g, true);
-	if (rc) // else the step has no `still` any more
+	if (rc)
 		begin_anew(step, g->touched_ns, ckpt_sys.mono_ns());
 	return ckpt_sys.mono_ns() + unit_ns(l->store) / 2;
 }
@@ -637,8 +653,10 @@ void ckpt_looker_end(struct ckpt_looker *l, int64_t until_ns)
 	if (!l || ckpt_step_list(l->store, NULL, 1u << CKPT_STEP_STAGED, &steps, &count))
 		return;
 	l->ends = true;
-	for (size_t i = 0; i < count && ckpt_sys.mono_ns() < until_ns; i++)
+	for (size_t i = 0; i < count && ckpt_sys.mono_ns() < until_ns; i++) {
 		complete_at_end(l, steps[i]);
+		still_end(steps[i]);
+	}
 	ckpt_step_list_free(steps, count);
 }
 
@@ -660,8 +678,10 @@ int64_t ckpt_looker_look(struct ckpt_looker *l)
 
 	if (ckpt_step_list(l->store, NULL, 1u << CKPT_STEP_STAGED | 1u << CKPT_STEP_COMMITTING, &steps, &count))
 		return began_ns + unit_ns(l->store);
-	for (size_t i = 0; i < count && !stops(l); i++)
+	for (size_t i = 0; i < count && !stops(l); i++) {
 		next_ns = MIN(next_ns, look_at_step(l, steps[i]));
+		still_end(steps[i]);
+	}
 	ckpt_step_list_free(steps, count);
 	if (!count)
 		return INT64_MAX;

@@ -766,7 +766,8 @@ void ckpt_stage_forget(struct ckpt_step *step, bool keeps_synced)
 	if (step->dirfd >= 0)
 		ckpt_sys.close(TAKE_FD(step->dirfd));
 	ckpt_makers_forget_locked(step);
-	if (staged->still)
+	staged->still_over = staged->still_used;
+	if (staged->still && !staged->still_used)
 		staged->still_free(TAKE_PTR(staged->still));
 	if (!keeps_synced)
 		free(TAKE_PTR(staged->synced));

@@ -57,6 +57,7 @@ struct ckpt_staging {
 	struct ckpt_makers *makers; // of what is in it (makers.h)
 	struct ckpt_still *still;   // for how long nothing has changed, and what that is waited for (looker.h),
 	void (*still_free)(struct ckpt_still *still); // and how it is freed
+	bool still_used, still_over;                  // a look runs; it frees `still` at its end
 	uid_t uid;
 	gid_t gid;
 	pid_t pid; // of its maker

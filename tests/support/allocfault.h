@@ -27,6 +27,12 @@
 #define ALLOC_SANITIZED
 #endif
 #endif
+// The loader allocates before a sanitizer is ready for a call of code that it watches.
+#ifdef __SANITIZE_THREAD__
+#define ALLOC_UNWATCHED __attribute__((no_sanitize_thread))
+#else
+#define ALLOC_UNWATCHED
+#endif
 #ifdef ALLOC_SANITIZED
 #define ALLOC_BELOW(name) __interceptor_##name
 #else
@@ -45,7 +51,7 @@ static struct ckpt_allocfault {
 static __thread bool alloc_spared; // it does not fail for this thread
 static __thread bool alloc_mine;   // it began what fails
 
-static inline bool alloc_fails(void)
+static inline ALLOC_UNWATCHED bool alloc_fails(void)
 {
 	struct ckpt_allocfault *f = __atomic_load_n(&allocfault, __ATOMIC_ACQUIRE);
 	uint64_t n;
@@ -59,17 +65,17 @@ static inline bool alloc_fails(void)
 	return true;
 }
 
-void *malloc(size_t bytes)
+ALLOC_UNWATCHED void *malloc(size_t bytes)
 {
 	return alloc_fails() ? NULL : ALLOC_BELOW(malloc)(bytes);
 }
 
-void *calloc(size_t count, size_t bytes)
+ALLOC_UNWATCHED void *calloc(size_t count, size_t bytes)
 {
 	return alloc_fails() ? NULL : ALLOC_BELOW(calloc)(count, bytes);
 }
 
-void *realloc(void *old, size_t bytes)
+ALLOC_UNWATCHED void *realloc(void *old, size_t bytes)
 {
 	return alloc_fails() ? NULL : ALLOC_BELOW(realloc)(old, bytes);
 }

@@ -36,11 +36,11 @@ struct run {
 	struct ckpt_decided decided;
 };
 
-static int64_t store_now_ns;
+static int64_t store_now_ns; // atomic
 
 static int64_t store_now(void)
 {
-	return store_now_ns;
+	return __atomic_load_n(&store_now_ns, __ATOMIC_RELAXED);
 }
 
 // What a mount does behind, done to its end.
@@ -48,7 +48,7 @@ static void retain_in_store(struct run *r)
 {
 	bool stop = false, told = false;
 
-	store_now_ns = r->now_ns;
+	__atomic_store_n(&store_now_ns, r->now_ns, __ATOMIC_RELAXED);
 	while (ckpt_temporary_expire(s, 0, &stop) != INT64_MAX || ckpt_retain_behind(s, 0, &stop, &told) != INT64_MAX)
 		ck_assert(!told);
 }
@@ -74,7 +74,7 @@ static void end_save(struct run *r)
 	r->now_ns = MAX(r->now_ns, r->ends_ns);
 	r->saving = false;
 	if (r->stored) {
-		store_now_ns = r->ends_ns;
+		__atomic_store_n(&store_now_ns, r->ends_ns, __ATOMIC_RELAXED);
 		ck_ok(ckpt_staged_commit(r->staged, 5000000, r->saved.temporary ? "{\"temporary\":true}" : NULL));
 		ckpt_step_unref(TAKE_PTR(r->staged));
 		retain_in_store(r);
@@ -105,7 +105,7 @@ static void ask_store(struct run *r, struct ckpt_decide *q, struct ckpt_decision
 	struct ckpt_decided_step d;
 	bool changed;
 
-	store_now_ns = r->now_ns;
+	__atomic_store_n(&store_now_ns, r->now_ns, __ATOMIC_RELAXED);
 	ck_ok(ckpt_should_save_by(s, q, &r->decided, &d, &changed, &why));
 	*ret = (struct ckpt_decision){.save = d.save, .permanent = d.permanent}; // the store keeps the clock
 }
@@ -160,7 +160,7 @@ static void process(struct run *r, int64_t end, bool preempted)
 	if (r->stored) {
 		ckpt_fixture_reopen();
 		read_store(r);
-		store_now_ns = r->now_ns;
+		__atomic_store_n(&store_now_ns, r->now_ns, __ATOMIC_RELAXED);
 		ck_ok(ckpt_should_save_load(s, &r->decided));
 	}
 	number = r->count ? r->steps[r->count - 1].number + 1 : 0;
@@ -189,7 +189,7 @@ static char *play(const char *policy, int64_t step_ns, int64_t save_ns, bool sto
 			 .now_ns = INT64_C(1700000000) * HISTORY_SECOND,
 			 .stored = stored};
 	if (stored) {
-		store_now_ns = r.now_ns;
+		__atomic_store_n(&store_now_ns, r.now_ns, __ATOMIC_RELAXED);
 		ckpt_hook_set(now_ns, store_now);
 		ckpt_fixture_open();
 		ck_ok(ckpt_policy_set(s, &r.policy));

@@ -7,6 +7,7 @@
 #include "tests/support/hooks.h"
 #include "tests/support/sysfault.h"
 
+#include "core/base/lock.h"
 #include "core/base/sys.h"
 #include "core/base/util.h"
 #include "core/policy/temporary.h"
@@ -364,7 +365,9 @@ START_TEST(the_longer_time_is_six_times_commit_quiet_or_thirty_where_an_event_is
 	step = reopen();
 	rewrite(step, "a.npy", 8);
 	__atomic_store_n(&ckpt_reopen_of(step)->rewritten, true, __ATOMIC_RELAXED);
+	ckpt_lock_take(&step->lock); // its thread looks at them with it
 	s->settings.commit_quiet_ns = re_saves[_i].commit_quiet_ms * 1000000;
+	ckpt_lock_drop(&step->lock);
 	if (re_saves[_i].waits_ms > 1000) { // else this thread may be too slow for it
 		be_quiet_for(step, re_saves[_i].waits_ms - 500);
 		usleep(100000);

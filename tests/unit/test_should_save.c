@@ -17,11 +17,11 @@
 
 #include <stdio.h>
 
-static int64_t now_ns;
+static int64_t now_ns; // atomic
 
 static int64_t test_now(void)
 {
-	return now_ns;
+	return __atomic_load_n(&now_ns, __ATOMIC_RELAXED);
 }
 
 static void setup(void)
@@ -33,7 +33,7 @@ static void setup(void)
 
 static void pass(int64_t seconds)
 {
-	now_ns += seconds * HISTORY_SECOND;
+	__atomic_add_fetch(&now_ns, seconds * HISTORY_SECOND, __ATOMIC_RELAXED);
 }
 
 static void set_policy(const char *text)

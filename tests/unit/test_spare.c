@@ -13,12 +13,16 @@
 #include "core/save/pin.h"
 
 #include <fcntl.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <sys/stat.h>
 
 // --- A full disk ------------------------------------------------------------------------------------------------------
 // Each spare file that is taken or dropped gives room for `gives` more creations and names. Taking one creates nothing.
 
+static pthread_mutex_t full_lock = PTHREAD_MUTEX_INITIALIZER;
+
+// Guarded by full_lock, but for below: the thread that removes makes spare files, too.
 static struct {
 	struct ckpt_sys below;
 	int error; // 0: there is room
@@ -29,12 +33,23 @@ static struct {
 
 static int use_room(void)
 {
-	if (!full.error)
-		return 0;
-	if (full.room <= 0)
-		return full.error;
-	full.room--;
-	return 0;
+	int rc = 0;
+
+	pthread_mutex_lock(&full_lock);
+	if (full.error && full.room <= 0)
+		rc = full.error;
+	else if (full.error)
+		full.room--;
+	pthread_mutex_unlock(&full_lock);
+	return rc;
+}
+
+static void use_spare(int gives)
+{
+	pthread_mutex_lock(&full_lock);
+	full.room += gives;
+	full.spares++;
+	pthread_mutex_unlock(&full_lock);
 }
 
 static int full_open(int dirfd, const char *path, int flags, mode_t mode)
@@ -55,10 +70,8 @@ static int full_unlink(int dirfd, const char *name, int flags)
 {
 	int rc = full.below.unlink(dirfd, name, flags);
 
-	if (!rc && ckpt_spare_is(name)) {
-		full.room += full.gives;
-		full.spares++;
-	}
+	if (!rc && ckpt_spare_is(name))
+		use_spare(full.gives);
 	return rc;
 }
 
@@ -66,16 +79,19 @@ static int full_rename(int from_dirfd, const char *from, int to_dirfd, const cha
 {
 	int rc = full.below.rename(from_dirfd, from, to_dirfd, to, flags);
 
-	full.spares += !rc && ckpt_spare_is(from);
+	if (!rc && ckpt_spare_is(from))
+		use_spare(0);
 	return rc;
 }
 
 static void fill_disk(int error, int gives)
 {
+	pthread_mutex_lock(&full_lock);
 	full.below = ckpt_hooks;
 	full.error = error;
 	full.gives = gives;
 	full.room = full.spares = 0;
+	pthread_mutex_unlock(&full_lock);
 	ckpt_hook_set(open, full_open);
 	ckpt_hook_set(link, full_link);
 	ckpt_hook_set(unlink, full_unlink);
@@ -84,7 +100,9 @@ static void fill_disk(int error, int gives)
 
 static void make_room(void)
 {
+	pthread_mutex_lock(&full_lock);
 	full.error = 0;
+	pthread_mutex_unlock(&full_lock);
 }
 
 static int spares_in(int dirfd)
@@ -262,7 +280,7 @@ START_TEST(an_act_on_a_full_disk_survives_a_failing_call)
 		ckpt_sysfault_begin(&fault);
 		rc = acts[_i].act(step);
 		ckpt_sysfault_end(&fault);
-		fired = fault.count >= n;
+		fired = __atomic_load_n(&fault.count, __ATOMIC_RELAXED) >= n;
 		ck_assert_int_le(rc, 0);
 		if (rc) {
 			rc = acts[_i].act(step);

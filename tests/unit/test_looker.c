@@ -1,0 +1,117 @@
+// A look at a staged step, beside others who commit or drop the step meanwhile.
+#include "core/save/looker.h"
+#include "tests/support/fixture.h"
+#include "tests/support/hooks.h"
+
+#include "core/base/sys.h"
+#include "core/base/util.h"
+#include "core/save/stage.h"
+
+#define UNIT_NS INT64_C(20000000)
+
+static struct ckpt_step *step;
+static struct ckpt_looker *looker;
+static int (*real_open)(int dirfd, const char *path, int flags, mode_t mode);
+static void (*meanwhile)(void); // once
+
+static void setup(void)
+{
+	ckpt_fixture_open();
+	s->settings.commit_quiet_ns = UNIT_NS;
+	ck_ok(ckpt_looker_new_without_thread(s, &looker));
+	step = ckpt_staged_begin(s, "1000");
+	ckpt_staging_of(step)->by_client = true;
+	ckpt_staged_put_array(step, "a.npy", 'a', 100);
+	real_open = ckpt_hooks.open;
+}
+
+static void teardown(void)
+{
+	ckpt_looker_free(looker);
+	ckpt_step_unref(step);
+	ckpt_fixture_close();
+}
+
+static void commit(void)
+{
+	ck_ok(ckpt_commit(step, &ckpt_staged_plain));
+	ckpt_save_settle(s);
+}
+
+static void drop(void)
+{
+	ck_ok(ckpt_stage_abort(step, false));
+}
+
+// The look opens the session for each look at its files.
+static int open_meanwhile(int dirfd, const char *path, int flags, mode_t mode)
+{
+	int fd = real_open(dirfd, path, flags, mode);
+
+	if (dirfd == s->sessions_fd && meanwhile) {
+		void (*act)(void) = meanwhile;
+
+		meanwhile = NULL;
+		act();
+	}
+	return fd;
+}
+
+static void look_with(void (*act)(void))
+{
+	meanwhile = act;
+	ckpt_hook_set(open, open_meanwhile);
+	(void)ckpt_looker_look(looker);
+	ckpt_hook_set(open, real_open);
+	ck_assert_ptr_null(meanwhile);
+}
+
+static const struct {
+	void (*act)(void);
+	enum ckpt_step_state becomes;
+} acts[] = {{commit, CKPT_STEP_COMMITTED}, {drop, CKPT_STEP_GONE}};
+
+// The first look at its files, and that just before its commit.
+START_TEST(a_step_that_is_committed_or_dropped_during_a_look)
+{
+	const int which = _i % (int)ARRAY_LEN(acts), looks = _i / (int)ARRAY_LEN(acts);
+
+	(void)ckpt_looker_look(looker);
+	ckpt_sys.sleep_ns(UNIT_NS);
+	if (looks) {
+		s->settings.commit_quiet_ns = INT64_C(3600000000000);
+		(void)ckpt_looker_look(looker); // it knows the files
+		s->settings.commit_quiet_ns = 1;
+	}
+	look_with(acts[which].act);
+	ck_assert_int_eq(ckpt_step_state(step), acts[which].becomes);
+	ck_assert_ptr_null(ckpt_staging_of(step)->still);
+	(void)ckpt_looker_look(looker);
+	ck_assert_int_eq(ckpt_step_state(step), acts[which].becomes);
+}
+END_TEST
+
+START_TEST(a_step_that_is_left_alone_is_committed)
+{
+	for (int tries = 0; tries < 1000 && ckpt_step_state(step) != CKPT_STEP_COMMITTED; tries++) {
+		(void)ckpt_looker_look(looker);
+		ckpt_sys.sleep_ns(UNIT_NS / 4);
+	}
+	ck_assert_int_eq(ckpt_step_state(step), CKPT_STEP_COMMITTED);
+	ckpt_save_settle(s);
+	ck_assert_ptr_null(ckpt_staging_of(step)->still);
+	ck_assert_str_eq(step->summary.event, "quiet");
+}
+END_TEST
+
+int main(void)
+{
+	Suite *suite = suite_create("looker");
+	TCase *looks = tcase_create("looks");
+
+	tcase_add_checked_fixture(looks, setup, teardown);
+	tcase_add_loop_test(looks, a_step_that_is_committed_or_dropped_during_a_look, 0, 2 * (int)ARRAY_LEN(acts));
+	tcase_add_test(looks, a_step_that_is_left_alone_is_committed);
+	suite_add_tcase(suite, looks);
+	return ckpt_suite_run(suite);
+}
