@@ -83,6 +83,27 @@ ALLOC_UNWATCHED void *realloc(void *old, size_t bytes)
 #ifdef ALLOC_SANITIZED
 #include <dlfcn.h>
 #include <pthread.h>
+#include <string.h>
+
+// Those of a sanitizer allocate past malloc.
+ALLOC_UNWATCHED char *strdup(const char *text)
+{
+	size_t bytes = strlen(text) + 1;
+	char *copy = malloc(bytes);
+
+	return copy ? memcpy(copy, text, bytes) : NULL;
+}
+
+ALLOC_UNWATCHED char *strndup(const char *text, size_t max)
+{
+	size_t len = strnlen(text, max);
+	char *copy = malloc(len + 1);
+
+	if (!copy)
+		return NULL;
+	copy[len] = '\0';
+	return memcpy(copy, text, len);
+}
 
 // A sanitizer asks so where the stack of a new thread is, and cannot do without the answer.
 int pthread_getattr_np(pthread_t thread, pthread_attr_t *ret_attr)
