@@ -289,6 +289,8 @@ TABLE = [
         ("test_fs_profiles::test_a_folder_with_files_of_another_process_or_of_another_time_stays_plain",)),
     Row("unfinished-step-forgets-that-it-was-interrupted", "core/save/stage_restart.c:restart_all",
         "mark_found(steps[i]);", "", ("test_stage_restart",)),
+    Row("look-goes-on-with-what-a-commit-freed", "core/save/stage.c:ckpt_stage_forget",
+        "&& !staged->still_used", "", ("test_looker",)),
     Row("older-of-two-sessions-is-staged", "core/save/stage_restart.c:by_name_and_age",
         "(ckpt_staging_of(x)->began_ns < ckpt_staging_of(y)->began_ns) - (ckpt_staging_of(x)->began_ns > ckpt_staging_of(y)->began_ns)", "(x->began_ns > y->began_ns) - (x->began_ns < y->began_ns)", ("test_stage_restart",)),
     Row("name-is-taken-from-who-still-writes", "core/save/stage_restart.c:is_idle_locked",

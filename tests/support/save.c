@@ -575,7 +575,9 @@ void ckpt_save_settle_all(struct ckpt_store *s)
 
 void ckpt_save_fault(struct ckpt_store *s, struct ckpt_fault *fault)
 {
-	ckpt_save_settle_all(s);
+	ckpt_save_settle(s);
+	if (*ckpt_trash_of(s)) // a store that is only read has none
+		ckpt_trash_drain(*ckpt_trash_of(s));
 	ck_ok(ckpt_fault_new(s->objects, fault, &s->objects));
 }
 

@@ -107,11 +107,13 @@ END_TEST
 START_TEST(packs_whose_version_finds_no_room_are_gone_or_expected_to_go)
 {
 	const struct ckpt_tier_how how = {.pack_bytes = 1};
+	struct ckpt_fault fault;
 	bool fired = true;
 
 	for (uint64_t n = 1; fired; n++) {
-		struct ckpt_fault fault = {.at = n, .error = -ENOSPC, .sticky = true};
 		int rc;
+
+		fault = (struct ckpt_fault){.at = n, .error = -ENOSPC, .sticky = true};
 
 		ck_assert_uint_lt(n, 100);
 		ckpt_save_fault(s, &fault);

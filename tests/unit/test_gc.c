@@ -52,13 +52,13 @@ END_TEST
 START_TEST(a_file_that_may_not_be_removed_is_told_as_that)
 {
 	struct ckpt_step *a = ckpt_packed_step(s, "a", "a0"), *b = ckpt_packed_step(s, "b", "b0", "b1");
+	struct ckpt_fault fault;
 	bool told = false;
 	int rc = -1;
 
 	expire(a);
 	for (uint64_t n = 1; rc; n++) {
-		struct ckpt_fault fault = {.at = n, .error = -EPERM};
-
+		fault = (struct ckpt_fault){.at = n, .error = -EPERM};
 		ckpt_save_fault(s, &fault);
 		rc = ckpt_gc(s, &(struct ckpt_gc_how){0}, &done);
 		fault.at = 0;

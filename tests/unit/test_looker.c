@@ -21,7 +21,7 @@ static void setup(void)
 	ck_ok(ckpt_looker_new_without_thread(s, &looker));
 	step = ckpt_staged_begin(s, "1000");
 	ckpt_staging_of(step)->by_client = true;
-	ckpt_staged_put_array(step, "a.npy", 'a', 100);
+	ckpt_staged_put_array(step, "a.npy", 'a', 8);
 	real_open = ckpt_hooks.open;
 }
 
