@@ -395,7 +395,7 @@ END_TEST
 // As long as nobody knows which files it has.
 START_TEST(a_step_whose_last_amend_has_an_unknown_outcome_is_not_reopened)
 {
-	struct ckpt_fault fault = {.at = 2, .error = -EIO, .half = true, .sticky = true};
+	static struct ckpt_fault fault = {.at = 2, .error = -EIO, .half = true, .sticky = true};
 	struct ckpt_step *step;
 
 	ckpt_save_settle(s);
