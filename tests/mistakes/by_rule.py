@@ -28,6 +28,7 @@ SUITES = {
     "core/save/scan.c": ("test_scan",),
     "core/save/share.c": ("test_share", "test_cool", "test_reopen"),
     "core/save/stage.c": ("test_stage", "crash_test_commit", "test_reopen"),
+    "core/state/record_copy.c": ("test_damage",),
     "core/step/store.c": ("test_store", "test_settings", "test_hold", "crash_test_commit", "test_fs_config"),
     "core/step/store_folder.c": ("test_store", "crash_test_commit"),
     "core/base/sys.c": ("test_sys", "test_scan"),

@@ -95,6 +95,7 @@ struct node {
 	struct ckpt_log *log;
 	const char *id;
 	uint64_t next; // the first operation that has not been seen in the log
+	uint32_t sent; // operations of the last entry
 	unsigned applied;
 };
 
@@ -125,11 +126,14 @@ static void append(struct node *n)
 {
 	struct ckpt_operation ops[3];
 	uint32_t count = 1 + (uint32_t)rand_r(&flaky.seed) % 3;
+	uint64_t first = n->next;
 	int rc;
 
 	for (uint32_t i = 0; i < count; i++)
 		ops[i] = operation_of(n, n->next + i);
+	n->sent = count;
 	rc = ckpt_log_append(n->log, ops, count, false);
+	ck_assert_uint_eq(n->next - first, rc ? 0 : count); // 0 says that they are in the log
 	ck_assert(rc == 0 || rc == -EEXIST || rc == -EAGAIN || rc == -EIO || rc == -ETIMEDOUT);
 	ck_assert_int_eq(ckpt_log_is_settled(n->log), rc != -EIO && rc != -ETIMEDOUT);
 	if (!ckpt_log_is_settled(n->log))
@@ -139,7 +143,10 @@ static void append(struct node *n)
 static void turn(struct node *n)
 {
 	if (!ckpt_log_is_settled(n->log)) {
-		(void)ckpt_log_settle(n->log);
+		uint64_t first = n->next;
+		int rc = ckpt_log_settle(n->log);
+
+		ck_assert_uint_eq(n->next - first, rc ? 0 : n->sent);
 		return;
 	}
 	if (!ckpt_log_read(n->log) && n->next <= OPERATIONS)
