@@ -259,6 +259,21 @@ static int sign_post(const struct ckpt_key_source *s, const struct ckpt_keys *ke
 	return rc;
 }
 
+static int post(const struct ckpt_key_source *s, const char *what, const char *url, const char *const *headers,
+		const char *body, struct ckpt_http_text *t)
+{
+	return ask(s, what,
+		   &(struct ckpt_http_request){.method = "POST",
+					       .url = url,
+					       .headers = headers,
+					       .body = body,
+					       .body_len = strlen(body),
+					       .allow_http = is_near(url),
+					       .direct = is_near(url),
+					       .limit_ns = SERVICE_NS},
+		   t);
+}
+
 int ckpt_keys_assume_role(const struct ckpt_key_source *s, const struct ckpt_role *role, const struct ckpt_keys *keys,
 			  struct ckpt_keys *ret_keys)
 {
@@ -277,16 +292,7 @@ int ckpt_keys_assume_role(const struct ckpt_key_source *s, const struct ckpt_rol
 	lines[4] = lines[3] ? "content-type: application/x-www-form-urlencoded" : NULL;
 	if (!lines[3])
 		lines[3] = "content-type: application/x-www-form-urlencoded";
-	rc = ask(s, "the token service (AssumeRole)",
-		 &(struct ckpt_http_request){.method = "POST",
-					     .url = url,
-					     .headers = lines,
-					     .body = body,
-					     .body_len = strlen(body),
-					     .allow_http = is_near(url),
-					     .direct = is_near(url),
-					     .limit_ns = SERVICE_NS},
-		 &t);
+	rc = post(s, "the token service (AssumeRole)", url, lines, body, &t);
 	explicit_bzero(text, sizeof(text));
 	return rc ? rc : parse_role(s, &t, "AssumeRoleResponse", ret_keys);
 }
@@ -329,16 +335,7 @@ int ckpt_keys_web_identity(const struct ckpt_key_source *s, const struct ckpt_ro
 	rc = role_body(role, "AssumeRoleWithWebIdentity", token, body, 4 * BEARER_MAX);
 	if (rc)
 		return say(s, rc, "the token service", "the role cannot be asked for in these words");
-	rc = ask(s, "the token service (AssumeRoleWithWebIdentity)",
-		 &(struct ckpt_http_request){.method = "POST",
-					     .url = url,
-					     .headers = lines,
-					     .body = body,
-					     .body_len = strlen(body),
-					     .allow_http = is_near(url),
-					     .direct = is_near(url),
-					     .limit_ns = SERVICE_NS},
-		 &t);
+	rc = post(s, "the token service (AssumeRoleWithWebIdentity)", url, lines, body, &t);
 	return rc ? rc : parse_role(s, &t, "AssumeRoleWithWebIdentityResponse", ret_keys);
 }
 
