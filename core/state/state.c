@@ -227,14 +227,32 @@ static int make_room(struct ckpt_state_step *step)
 	return ckpt_grow((void **)&step->versions, &step->cap, step->count + 1, sizeof(*step->versions));
 }
 
-static void add_version(struct ckpt_state_step *step, const struct ckpt_span *record, bool deleted,
+static enum ckpt_state_files files_of(enum ckpt_act_kind kind)
+{
+	switch (kind) {
+	case CKPT_ACT_SAVE:
+	case CKPT_ACT_RESTORE:
+		return CKPT_FILES_SAVED;
+	case CKPT_ACT_AMEND:
+		return CKPT_FILES_EDITED;
+	case CKPT_ACT_REPACK:
+		return CKPT_FILES_REPACKED;
+	default:
+		return CKPT_FILES_SAME;
+	}
+}
+
+static void add_version(struct ckpt_state_step *step, const struct ckpt_span *record, enum ckpt_act_kind kind,
 			const struct ckpt_state_by *by)
 {
+	bool deleted = kind == CKPT_ACT_DELETE;
+
 	step->versions[step->count++] = (struct ckpt_state_version){
 		.version = deleted ? step->deleted_by : step->is.version,
 		.deleted = deleted,
 		.pinned = step->is.pinned,
 		.temporary = step->is.temporary,
+		.files = files_of(kind),
 		.committed_ns = deleted ? step->deleted_ns : step->is.committed_ns,
 		.record = *record,
 		.by = *by,
@@ -268,15 +286,15 @@ static int save(struct ckpt_state *s, const struct ckpt_act *a, const struct ckp
 	}
 	memcpy(step->id, sum->session, sizeof(step->id));
 	step->is = *sum;
-	add_version(step, record, false, by);
+	add_version(step, record, a->kind, by);
 	if (there)
 		bury(there, sum->version, sum->committed_ns);
 	insert(s, step);
 	return 0;
 }
 
-static int amend(struct ckpt_state *s, const struct ckpt_summary *sum, const struct ckpt_span *record,
-		 const struct ckpt_state_by *by)
+static int amend(struct ckpt_state *s, enum ckpt_act_kind kind, const struct ckpt_summary *sum,
+		 const struct ckpt_span *record, const struct ckpt_state_by *by)
 {
 	struct ckpt_state_step *step = find(s, sum->session);
 
@@ -286,7 +304,7 @@ static int amend(struct ckpt_state *s, const struct ckpt_summary *sum, const str
 	if (make_room(step))
 		return -ENOMEM;
 	step->is = *sum;
-	add_version(step, record, false, by);
+	add_version(step, record, kind, by);
 	return 0;
 }
 
@@ -305,7 +323,7 @@ static int apply_record(struct ckpt_state *s, const char *store_id, const struct
 	else if (a->kind == CKPT_ACT_SAVE)
 		rc = save(s, a, &r.summary, &record, by);
 	else
-		rc = amend(s, &r.summary, &record, by);
+		rc = amend(s, a->kind, &r.summary, &record, by);
 	ckpt_record_done(&r);
 	return rc;
 }
@@ -319,7 +337,7 @@ static int delete_step(struct ckpt_state_step *step, const struct ckpt_act *a, c
 	if (make_room(step))
 		return -ENOMEM;
 	bury(step, a->version, a->time_ns);
-	add_version(step, last_record(step), true, by);
+	add_version(step, last_record(step), a->kind, by);
 	return 0;
 }
 
@@ -336,7 +354,7 @@ static int undelete(struct ckpt_state *s, struct ckpt_state_step *step, const st
 	step->is.version = a->version;
 	step->is.committed_ns = a->time_ns;
 	step->is.temporary = false; // or the next commit could end it again
-	add_version(step, last_record(step), false, by);
+	add_version(step, last_record(step), a->kind, by);
 	return 0;
 }
 
@@ -362,7 +380,7 @@ static int flag(struct ckpt_state_step *step, const struct ckpt_act *a, const st
 	step->is.temporary = a->flags & CKPT_FLAG_TEMPORARY;
 	step->is.version = a->version;
 	step->is.committed_ns = a->time_ns;
-	add_version(step, last_record(step), false, by);
+	add_version(step, last_record(step), a->kind, by);
 	return 0;
 }
 
@@ -548,6 +566,8 @@ enum {
 	VALUE_BYTES = 16,
 
 	FLAG_DELETED = 4, // beside CKPT_FLAG_*
+	FILES_SHIFT = 3,  // bits 3 and 4: enum ckpt_state_files
+	FLAGS_ALL = 31,
 };
 
 struct bytes {
@@ -571,7 +591,7 @@ static uint8_t *add(struct bytes *b, size_t len)
 static void put_version(uint8_t *p, const struct ckpt_state_version *v, const uint32_t *ranks)
 {
 	uint32_t flags = (v->pinned ? CKPT_FLAG_PINNED : 0) | (v->temporary ? CKPT_FLAG_TEMPORARY : 0) |
-			 (v->deleted ? FLAG_DELETED : 0);
+			 (v->deleted ? FLAG_DELETED : 0) | (uint32_t)v->files << FILES_SHIFT;
 
 	ckpt_put32(p, v->version);
 	ckpt_put32(p + 4, flags);
@@ -715,6 +735,7 @@ static int take_version(const struct ckpt_state *s, struct ckpt_state_step *step
 		.deleted = flags & FLAG_DELETED,
 		.pinned = flags & CKPT_FLAG_PINNED,
 		.temporary = flags & CKPT_FLAG_TEMPORARY,
+		.files = (enum ckpt_state_files)((flags & FLAGS_ALL) >> FILES_SHIFT),
 		.committed_ns = (int64_t)ckpt_get64(p + 8),
 		.record = {.seq = ckpt_get64(p + 16), .offset = ckpt_get32(p + 24), .len = ckpt_get32(p + 28)},
 		.by = {.node = ckpt_get32(p + 32), .actor = {.uid = ckpt_get32(p + 36)}},
@@ -723,7 +744,7 @@ static int take_version(const struct ckpt_state *s, struct ckpt_state_step *step
 	memcpy(v.by.actor.comm, p + 40, sizeof(v.by.actor.comm));
 	if (v.by.node >= s->node_count || !ckpt_comm_check(v.by.actor.comm))
 		return -EBADMSG;
-	if (v.version <= newest(step) || flags & ~(CKPT_FLAG_PINNED | CKPT_FLAG_TEMPORARY | FLAG_DELETED) ||
+	if (v.version <= newest(step) || flags & ~(uint32_t)FLAGS_ALL ||
 	    !v.record.seq || !v.record.len || v.record.len > CKPT_LOG_ENTRY_BYTES_MAX ||
 	    v.record.offset > CKPT_LOG_ENTRY_BYTES_MAX - v.record.len)
 		return -EBADMSG;
@@ -731,13 +752,15 @@ static int take_version(const struct ckpt_state *s, struct ckpt_state_step *step
 	return 0;
 }
 
-// A deletion follows a version that is none, and the newest of those is what the step is.
+// The first version is a save. A deletion has the files of the version before, which is none, and the newest that is none is what the step is.
 static bool versions_ok(const struct ckpt_state_step *step)
 {
 	const struct ckpt_state_version *v = step->versions, *last = &v[step->count - 1];
 
+	if (v->files != CKPT_FILES_SAVED)
+		return false;
 	for (size_t i = 0; i < step->count; i++)
-		if (v[i].deleted && (!i || v[i - 1].deleted))
+		if (v[i].deleted && (!i || v[i - 1].deleted || v[i].files != CKPT_FILES_SAME))
 			return false;
 	if (last->deleted)
 		return step->deleted_by == last->version && step->is.version == last[-1].version;

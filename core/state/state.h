@@ -26,9 +26,18 @@ struct ckpt_state_by {
 	struct ckpt_actor actor;
 };
 
+// How the files of a version came to be.
+enum ckpt_state_files {
+	CKPT_FILES_SAVED = 0, // a save, or an older version that was restored
+	CKPT_FILES_EDITED,    // an edit
+	CKPT_FILES_SAME,      // they are those of the version before
+	CKPT_FILES_REPACKED,  // the same, and their bytes lie elsewhere, or have their seals
+};
+
 struct ckpt_state_version {
 	uint32_t version;
 	bool deleted, pinned, temporary;
+	enum ckpt_state_files files;
 	int64_t committed_ns;
 	struct ckpt_span record; // that says the rest: of this version, or of one before that had the same
 	struct ckpt_state_by by; // kept here, because an entry without a record is trimmed
@@ -69,6 +78,11 @@ const struct ckpt_state_step *ckpt_state_listed(const struct ckpt_state *state, 
 const struct ckpt_state_step *ckpt_state_named(const struct ckpt_state *state, const char *folder_id, const char *name,
 					       uint32_t version);
 const struct ckpt_state_version *ckpt_state_version(const struct ckpt_state_step *step, uint32_t version);
+// True for a version whose files are those of the version before.
+static inline bool ckpt_state_same_files(const struct ckpt_state_version *v)
+{
+	return v->files == CKPT_FILES_SAME || v->files == CKPT_FILES_REPACKED;
+}
 // Each step, by its id. Those of an empty state: NULL, 0. The array is the caller's to free; -ENOMEM.
 int ckpt_state_steps(const struct ckpt_state *state, const struct ckpt_state_step ***ret_steps, size_t *ret_count);
 size_t ckpt_state_count(const struct ckpt_state *state);

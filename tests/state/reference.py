@@ -61,7 +61,7 @@ class State:
 
     def put_version(self, step, act, flags, record=None):
         step.update(version=act.version, flags=flags, time=act.time)
-        step["versions"].append((act.version, False, flags, act.time, record or step["versions"][-1][4], by(act)))
+        step["versions"].append((act.version, False, flags, act.time, record or step["versions"][-1][4], by(act), files(act.kind)))
         return True
 
     def step_of(self, act, listed):
@@ -83,7 +83,7 @@ class State:
         step = self.step_of(act, listed=True)
         if not step or step["flags"] & PINNED:
             return False
-        step["versions"].append((act.version, True, step["flags"], act.time, step["versions"][-1][4], by(act)))
+        step["versions"].append((act.version, True, step["flags"], act.time, step["versions"][-1][4], by(act), files(DELETE)))
         step.update(deleted_by=act.version, deleted_ns=act.time)
         return True
 
@@ -125,11 +125,16 @@ class State:
             folder = "" if folder == "-" else folder
             said += f" | {step['id']} {folder}/{name} #{number_of(name)} {step['version']}{letters(step['flags'])}@{step['time']}"
             said += f" by {step['deleted_by']}@{step['deleted_ns']}:"
-            for version, deleted, flags, time, (seq, of), who in step["versions"]:
-                said += f" {version}{'d' if deleted else ''}{letters(flags)}@{time}={seq}/{of}<{who}"
+            for version, deleted, flags, time, (seq, of), who, how in step["versions"]:
+                said += f" {version}{'d' if deleted else ''}{letters(flags)}@{time}={seq}/{of}{how}<{who}"
         for key, (seq, value) in sorted(self.values.items()):
             said += f" | {key}@{seq}={value}"
         return said
+
+
+def files(kind):
+    """Whether an act of this kind has saved the files, edited them, or left them as they were, maybe elsewhere."""
+    return {SAVE: "s", RESTORE: "s", AMEND: "e", REPACK: "r"}.get(kind, "=")
 
 
 def letters(flags):

@@ -422,6 +422,32 @@ START_TEST(a_deleted_step_is_in_the_trash_by_a_version)
 }
 END_TEST
 
+START_TEST(a_version_says_how_its_files_came_to_be)
+{
+	static const enum ckpt_state_files want[] = {CKPT_FILES_SAVED, CKPT_FILES_REPACKED, CKPT_FILES_EDITED,
+						     CKPT_FILES_SAME,  CKPT_FILES_SAVED,    CKPT_FILES_SAME,
+						     CKPT_FILES_SAME,  CKPT_FILES_SAME};
+	CLEANUP_FREE uint8_t *bytes = NULL;
+	size_t len;
+
+	ck_fits(save(A, 1, "x", ""));
+	ck_fits(apply(recorded(CKPT_ACT_REPACK, A, 2, "x", "")));
+	ck_fits(amend(A, 3, "x"));
+	ck_fits(apply(recorded(CKPT_ACT_NOTE, A, 4, "x", "")));
+	ck_fits(apply(recorded(CKPT_ACT_RESTORE, A, 5, "x", "")));
+	ck_fits(flag(A, 6, 0));
+	ck_fits(delete (A, 7));
+	ck_fits(undelete(A, 8));
+	bytes_of(state, &bytes, &len);
+	for (int round = 0; round < 2; round++) {
+		for (uint32_t i = 0; i < ARRAY_LEN(want); i++)
+			ck_assert_int_eq(ckpt_state_version(step(A), i + 1)->files, want[i]);
+		ckpt_state_free(TAKE_PTR(state));
+		ck_ok(ckpt_state_decode(bytes, len, &state));
+	}
+}
+END_TEST
+
 START_TEST(a_pinned_step_is_not_deleted)
 {
 	ck_fits(save(A, 1, "x", ""));
@@ -1168,11 +1194,14 @@ START_TEST(versions_that_no_act_makes_are_no_state)
 		{VERSIONS, 0, 0}, // the number of the first one
 		{VERSIONS, 2, 2},
 		{VERSIONS, 3, 3},
-		{VERSIONS + 4, 8, 8},             // flags
-		{VERSIONS + 4, 4, 4},             // the first one is a deletion
+		{VERSIONS + 4, 32, 32},           // flags
+		{VERSIONS + 4, 20, 20},           // the first one is a deletion
+		{VERSIONS + 4, 8, 8},             // or has files of another
+		{VERSIONS + 4, 16, 16},
 		{VERSIONS + VERSION_BYTES, 1, 1}, // the number of the second one
 		{VERSIONS + VERSION_BYTES, 3, 3},
-		{VERSIONS + VERSION_BYTES + 4, 4, 0}, // a deletion, or not
+		{VERSIONS + VERSION_BYTES + 4, 20, 16}, // a deletion, or not
+		{VERSIONS + VERSION_BYTES + 4, 20, 4},  // a deletion that has other files
 		{VERSIONS + 16, 0, 0},                // the record: in no entry, no bytes, behind the end
 		{VERSIONS + 24, CKPT_LOG_ENTRY_BYTES_MAX, CKPT_LOG_ENTRY_BYTES_MAX},
 		{VERSIONS + 28, 0, 0},
@@ -1312,6 +1341,7 @@ int main(void)
 	tcase_add_loop_test(acts, an_act_with_a_record_is_void_where_it_does_not_fit, CKPT_ACT_AMEND, CKPT_ACT_DELETE);
 	tcase_add_loop_test(acts, a_record_that_cannot_be_here_is_damage, CKPT_ACT_SAVE, CKPT_ACT_DELETE);
 	tcase_add_test(acts, a_deleted_step_is_in_the_trash_by_a_version);
+	tcase_add_test(acts, a_version_says_how_its_files_came_to_be);
 	tcase_add_test(acts, a_pinned_step_is_not_deleted);
 	tcase_add_test(acts, an_undeleted_step_is_listed_and_permanent);
 	tcase_add_test(acts, a_name_that_is_taken_is_not_undeleted);
