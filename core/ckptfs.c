@@ -171,14 +171,15 @@ static struct ckpt_info *info_new(const struct ckpt_summary *s, const char *name
 static int info_of(const struct look *l, struct ckpt_step *step, struct ckpt_info **ret_info)
 {
 	CLEANUP_FREE char *name = ckpt_folders_name(&l->folders, step->folder_id, step->name), *path = NULL;
+	CLEANUP_VERSION struct ckpt_version *v = ckpt_step_version(step);
 	struct ckpt_record record;
 	int rc = name ? ckpt_view_path(&l->view, step, "", &path) : -ENOMEM;
 
 	if (!rc)
-		rc = ckpt_step_record(step, step->summary.version, &record);
+		rc = ckpt_step_record(step, v->is.version, &record);
 	if (rc)
 		return rc;
-	*ret_info = info_new(&step->summary, name, path, record.metadata ? record.metadata : "{}");
+	*ret_info = info_new(&v->is, name, path, record.metadata ? record.metadata : "{}");
 	ckpt_record_done(&record);
 	return *ret_info ? 0 : -ENOMEM;
 }
@@ -195,8 +196,7 @@ struct ckpt_list {
 
 static int by_sequence(const void *a, const void *b)
 {
-	uint64_t x = (*(struct ckpt_step *const *)a)->summary.sequence,
-		 y = (*(struct ckpt_step *const *)b)->summary.sequence;
+	uint64_t x = (*(struct ckpt_step *const *)a)->born.sequence, y = (*(struct ckpt_step *const *)b)->born.sequence;
 
 	return (x > y) - (x < y);
 }

@@ -144,7 +144,7 @@ static int attr_of_committed(struct ckpt_fs *fs, struct node *n, const struct pl
 		struct ckpt_summary summary;
 
 		ckpt_lock_take(&p->step->lock);
-		summary = p->step->summary;
+		summary = p->step->version->is;
 		ckpt_attributes_apply_top_locked(p->step, &summary);
 		ckpt_lock_drop(&p->step->lock);
 		attr_from_summary(fs, &summary, ret_attr);

@@ -51,7 +51,7 @@ static int path_beside(struct ckpt_step *step, const char *inside, char ret_path
 	if (!step)
 		return -ENOENT;
 	ckpt_lock_take(&step->lock);
-	first_ns = step->summary.first_committed_ns;
+	first_ns = step->born.first_committed_ns;
 	ckpt_lock_drop(&step->lock);
 	snprintf(ret_path, BESIDE_PATH_MAX, BESIDE_TOP "/" BESIDE_ID "-%016" PRIx64, (uint64_t)first_ns,
 		 ckpt_checksum(inside, strlen(inside), 0));
@@ -234,7 +234,7 @@ static bool is_of_any(const char *name, struct ckpt_step **steps, size_t count)
 	char id[BESIDE_ID_LEN + 1];
 
 	for (size_t i = 0; i < count; i++) {
-		snprintf(id, sizeof(id), BESIDE_ID, (uint64_t)steps[i]->summary.first_committed_ns);
+		snprintf(id, sizeof(id), BESIDE_ID, (uint64_t)steps[i]->born.first_committed_ns);
 		if (!strncmp(name, id, BESIDE_ID_LEN))
 			return true;
 	}

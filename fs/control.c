@@ -122,7 +122,7 @@ static int deleted_node(struct ckpt_fs *fs, struct node *dir, const char *name, 
 	for (size_t i = 0; i < count && rc == -ENOENT; i++) {
 		ckpt_deleted_label(steps, i, false, have, sizeof(have));
 		if (!strcmp(have, name))
-			rc = node_get(fs, node_space(steps[i]), steps[i]->summary.dir_ino, S_IFDIR, dir, name, steps[i],
+			rc = node_get(fs, node_space(steps[i]), steps[i]->born.dir_ino, S_IFDIR, dir, name, steps[i],
 				      ret_node);
 	}
 	ckpt_step_list_free(steps, count);

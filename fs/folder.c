@@ -166,7 +166,7 @@ void folder_step_gone(void *fs, struct ckpt_step *step)
 {
 	struct node *top = node_find(
 		fs, __atomic_load_n(&ckpt_staging_of(step)->ours, __ATOMIC_RELAXED) ? SPACE_LIVE : step->incarnation,
-		step->summary.dir_ino);
+		step->born.dir_ino);
 
 	if (top)
 		folder_forget(fs, top);
@@ -175,7 +175,7 @@ void folder_step_gone(void *fs, struct ckpt_step *step)
 
 void folder_step_listed(void *fs, struct ckpt_step *step)
 {
-	struct node *top = node_find(fs, SPACE_LIVE, step->summary.dir_ino);
+	struct node *top = node_find(fs, SPACE_LIVE, step->born.dir_ino);
 
 	if (top)
 		folder_touch_above(fs, top);

@@ -99,7 +99,7 @@ static int metadata_of(struct ckpt_step *step, char **ret_json)
 	int rc;
 
 	ckpt_lock_take(&step->lock);
-	version = step->summary.version;
+	version = step->version->is.version;
 	ckpt_lock_drop(&step->lock);
 	rc = ckpt_step_record(step, version, &r);
 	if (rc)

@@ -55,9 +55,11 @@ int limit_reopen(struct call *c)
 	return !*ckpt_limit_of(c->fs->store) || node_ends_step(c->fs, c->node) ? 0 : limit_draft(c);
 }
 
-int limit_first_write(struct ckpt_fs *fs, const struct ckpt_step *step)
+int limit_first_write(struct ckpt_fs *fs, struct ckpt_step *step)
 {
-	return *ckpt_limit_of(fs->store) ? ckpt_limit_ask(*ckpt_limit_of(fs->store), step->summary.dir_uid, 0) : 0;
+	CLEANUP_VERSION struct ckpt_version *v = ckpt_step_version(step);
+
+	return *ckpt_limit_of(fs->store) ? ckpt_limit_ask(*ckpt_limit_of(fs->store), v->is.dir_uid, 0) : 0;
 }
 
 int limit_set_size(struct call *c, int fd)

@@ -12,7 +12,7 @@ int limit_create(struct call *c); // of c->name in c->node
 int limit_open(struct call *c);   // of c->node for writing
 int limit_reopen(struct call *c); // of c->node for writing, for which its step is reopened
 // The same before the first write to a file that was opened without one (unwritten.h): of the step's owner.
-int limit_first_write(struct ckpt_fs *fs, const struct ckpt_step *step);
+int limit_first_write(struct ckpt_fs *fs, struct ckpt_step *step);
 int limit_draft(struct call *c);            // that is to begin
 int limit_set_size(struct call *c, int fd); // fd is of c->node
 // Before so many bytes are written there; fd is of the handle's file.

@@ -30,7 +30,7 @@ static void count_step(struct counts *c, struct ckpt_step *step)
 
 	ckpt_lock_take(&step->lock);
 	state = step->state;
-	bytes = step->summary.bytes;
+	bytes = step->version->is.bytes;
 	ckpt_lock_drop(&step->lock);
 	switch (state) {
 	case CKPT_STEP_COMMITTED:

@@ -432,7 +432,7 @@ static void renew(void *arg, struct ckpt_step *from, struct ckpt_step *to)
 	if (to->base == from)
 		handle_back_all(fs, from);
 	node_renew(fs, from, to);
-	top = node_find(fs, SPACE_LIVE, (to->base == from ? from : to)->summary.dir_ino);
+	top = node_find(fs, SPACE_LIVE, (to->base == from ? from : to)->born.dir_ino);
 	if (top)
 		folder_touch_above(fs, top); // it is listed, or not any more
 	node_unref(fs, top);

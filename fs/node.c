@@ -612,8 +612,8 @@ void node_renew(struct ckpt_fs *fs, struct ckpt_step *from, struct ckpt_step *to
 		live_on_locked(fs, committed->incarnation);
 		__atomic_store_n(&ckpt_staging_of(committed)->ours, true, __ATOMIC_RELAXED); // from now on
 	}
-	renew_locked(fs, SPACE_LIVE, committed->summary.dir_ino, from, to);
-	renew_locked(fs, committed->incarnation, committed->summary.dir_ino, from, to);
+	renew_locked(fs, SPACE_LIVE, committed->born.dir_ino, from, to);
+	renew_locked(fs, committed->incarnation, committed->born.dir_ino, from, to);
 	names_unlock(fs);
 }
 

@@ -449,7 +449,7 @@ static int get_of_step(struct ckpt_step *step, const char *name, char **ret_valu
 	if (!is_meta(name) && strcmp(name, CKPT_TEMPORARY_XATTR))
 		return -ENODATA;
 	ckpt_lock_take(&step->lock);
-	s = step->summary;
+	s = step->version->is;
 	ckpt_lock_drop(&step->lock);
 	rc = is_meta(name) ? get_meta(step, s.version, name, ret_value) : get_temporary(s.temporary, ret_value);
 	*ret_len = rc ? 0 : strlen(*ret_value);

@@ -135,7 +135,7 @@ static int list_steps(struct ckpt_fs *fs, struct node *dir, struct listing *l)
 
 		ckpt_step_name(steps[i], &now);
 		ckpt_lock_take(&steps[i]->lock); // a change of it may be loaded meanwhile
-		ino = steps[i]->summary.dir_ino;
+		ino = steps[i]->born.dir_ino;
 		ckpt_lock_drop(&steps[i]->lock);
 		rc = listing_add(l, now.name, S_IFDIR, ino);
 	}
@@ -229,8 +229,8 @@ static void keep_listing(struct ckpt_fs *fs, struct node *dir, struct ckpt_step 
 	int64_t age_ns;
 
 	ckpt_lock_take(&step->lock);
-	version = step->summary.version;
-	age_ns = ckpt_sys.now_ns() - step->summary.committed_ns;
+	version = step->version->is.version;
+	age_ns = ckpt_sys.now_ns() - step->version->is.committed_ns;
 	ckpt_lock_drop(&step->lock);
 	if (version > 1 && (age_ns < LISTING_UNDER_WAY_NS || node_use(dir)))
 		return;

@@ -40,7 +40,7 @@ int lookup_step(struct ckpt_fs *fs, struct node *parent, const char *name, struc
 	ckpt_lock_take(&step->lock);
 	committed = step->state == CKPT_STEP_COMMITTED;
 	if (committed) {
-		summary = step->summary;
+		summary = step->version->is;
 		ckpt_attributes_apply_top_locked(step, &summary);
 	} else {
 		struct statx stx;
@@ -49,7 +49,7 @@ int lookup_step(struct ckpt_fs *fs, struct node *parent, const char *name, struc
 		if (!rc)
 			attr_from_statx(fs, NULL, &stx, &e->attr);
 		if (!rc && ckpt_reopen_shares(step))
-			e->attr.st_ino = step->base->summary.dir_ino;
+			e->attr.st_ino = step->base->born.dir_ino;
 	}
 	ckpt_lock_drop(&step->lock);
 	if (rc)

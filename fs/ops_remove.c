@@ -217,10 +217,10 @@ static int remove_step(struct call *c, struct ckpt_step *step)
 
 		rc = c->fs->mount->readonly ? -EROFS : reopened ? ckpt_reopen_remove(step) : ckpt_remove_whole(step);
 		if (!rc) {
-			forget_name_in(c->fs, c->node, c->name, space, listed->summary.dir_ino, -1);
-			forget_name(c->fs, c->node, c->name, listed->summary.dir_ino);
-			node_retire(c->fs, space, listed->summary.dir_ino);
-			node_retire(c->fs, SPACE_LIVE, listed->summary.dir_ino);
+			forget_name_in(c->fs, c->node, c->name, space, listed->born.dir_ino, -1);
+			forget_name(c->fs, c->node, c->name, listed->born.dir_ino);
+			node_retire(c->fs, space, listed->born.dir_ino);
+			node_retire(c->fs, SPACE_LIVE, listed->born.dir_ino);
 			folder_touch(c->fs, c->node);
 		}
 		return rc;

@@ -112,7 +112,7 @@ static json_t *name_of_commit(struct ckpt_fs *fs, const struct ckpt_folders *fol
 		return json_string(name);
 	for (size_t i = 0; i < count && !found; i++) {
 		ckpt_lock_take(&steps[i]->lock);
-		if (steps[i]->summary.committed_ns == at_ns && !strcmp(steps[i]->summary.name, name))
+		if (steps[i]->version->is.committed_ns == at_ns && !strcmp(steps[i]->version->is.name, name))
 			found = steps[i];
 		ckpt_lock_drop(&steps[i]->lock);
 	}

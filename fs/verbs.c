@@ -111,7 +111,7 @@ static struct node *session_top(struct ckpt_fs *fs, const struct ckpt_step *step
 	if (statx(fs->store->sessions_fd, step->session, AT_SYMLINK_NOFOLLOW, CKPT_STATX_WANT, &stx))
 		return NULL;
 	if (ckpt_reopen_shares(step))
-		return node_find(fs, SPACE_LIVE, step->base->summary.dir_ino);
+		return node_find(fs, SPACE_LIVE, step->base->born.dir_ino);
 	return node_find(fs, SPACE_LIVE, ckpt_store_ino(&stx));
 }
 
@@ -292,7 +292,7 @@ static char *answer_commit(struct ckpt_fs *fs, const char *session, const char *
 // space: where its nodes were before it was deleted.
 static void forget_step(struct ckpt_fs *fs, struct ckpt_step *step, uint64_t space)
 {
-	struct node *top = node_find(fs, space, step->summary.dir_ino);
+	struct node *top = node_find(fs, space, step->born.dir_ino);
 
 	if (top)
 		folder_forget(fs, top);
@@ -362,7 +362,7 @@ static char *answer_retain(struct ckpt_fs *fs, const json_t *sessions)
 
 static struct node *find_entry(struct ckpt_fs *fs, struct ckpt_step *step, const struct ckpt_entry *e)
 {
-	return node_find(fs, node_space(step), e->index ? e->ino : step->summary.dir_ino);
+	return node_find(fs, node_space(step), e->index ? e->ino : step->born.dir_ino);
 }
 
 // A file that has another name, elsewhere in the step, is found by that one from now on.

@@ -86,7 +86,7 @@ json_t *ckpt_row_step(const struct ckpt_listing *l, struct ckpt_step *step, bool
 	char *name;
 
 	ckpt_lock_take(&step->lock);
-	s = step->summary;
+	s = step->version->is;
 	deleted_ns = step->state == CKPT_STEP_DELETED ? step->deleted_ns : 0;
 	ckpt_lock_drop(&step->lock);
 	name = ckpt_listing_name(l, s.folder_id, s.name);
@@ -158,7 +158,7 @@ json_t *ckpt_row_step_full(const struct ckpt_listing *l, struct ckpt_step *step)
 	struct ckpt_summary s;
 
 	ckpt_lock_take(&step->lock);
-	s = step->summary;
+	s = step->version->is;
 	ckpt_lock_drop(&step->lock);
 	for (uint32_t v = 1; v <= s.version; v++) {
 		struct ckpt_record r;
@@ -277,10 +277,11 @@ struct totals {
 
 static void add_totals(struct totals *t, struct ckpt_step *step)
 {
-	struct ckpt_manifest *m = step->summary.packed ? manifest_of(step) : NULL;
+	CLEANUP_VERSION struct ckpt_version *v = ckpt_step_version(step);
+	struct ckpt_manifest *m = v->is.packed ? manifest_of(step) : NULL;
 
-	t->bytes += step->summary.bytes;
-	t->raw += m ? ckpt_stored_raw(step, m) : step->summary.bytes;
+	t->bytes += v->is.bytes;
+	t->raw += m ? ckpt_stored_raw(step, m) : v->is.bytes;
 	if (m && ckpt_stored_add(&t->packed, m))
 		ckpt_need(NULL);
 	ckpt_manifest_unref(m);

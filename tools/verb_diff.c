@@ -305,7 +305,7 @@ static int run(struct diff *d)
 {
 	int status;
 
-	ckpt_progress_start("diff", d->a.step->summary.bytes, 1);
+	ckpt_progress_start("diff", ckpt_step_bytes(d->a.step), 1);
 	status = one_side(d, &d->a, &d->b, '-', true);
 	if (!status)
 		status = one_side(d, &d->b, &d->a, '+', false);

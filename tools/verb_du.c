@@ -147,8 +147,11 @@ static uint64_t files_of(struct ckpt_step *const *steps, size_t count)
 {
 	uint64_t files = 0;
 
-	for (size_t i = 0; i < count; i++)
-		files += steps[i]->summary.files;
+	for (size_t i = 0; i < count; i++) {
+		CLEANUP_VERSION struct ckpt_version *v = ckpt_step_version(steps[i]);
+
+		files += v->is.files;
+	}
 	return files;
 }
 
@@ -173,7 +176,7 @@ static void whole_store(struct du *d)
 		ckpt_need(NULL);
 	ckpt_progress_start("du", files_of(steps, count) + files_of(deleted, deleted_count), 0);
 	for (size_t i = 0; i < count; i++)
-		d->logical += steps[i]->summary.bytes;
+		d->logical += ckpt_step_bytes(steps[i]);
 	add_steps(d, steps, count, &d->raw);
 	add_trash(d, deleted, deleted_count);
 	add_staged(d);
@@ -217,7 +220,7 @@ static void named_steps(struct du *d)
 	}
 	ckpt_progress_start("du", files_of(steps, count), 0);
 	for (size_t i = 0; i < count; i++)
-		d->logical += steps[i]->summary.bytes;
+		d->logical += ckpt_step_bytes(steps[i]);
 	add_steps(d, steps, count, &d->raw);
 	ckpt_progress_stop();
 	ckpt_step_list_free(steps, count);

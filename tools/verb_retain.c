@@ -39,9 +39,12 @@ static struct row row_of(const struct ckpt_listing *l, const struct ckpt_step *s
 static void take_unnumbered(const struct ckpt_listing *l, struct ckpt_step *const *steps, size_t count,
 			    struct rows *rows)
 {
-	for (size_t i = 0; i < count; i++)
-		if (steps[i]->summary.number < 0)
+	for (size_t i = 0; i < count; i++) {
+		CLEANUP_VERSION struct ckpt_version *v = ckpt_step_version(steps[i]);
+
+		if (v->is.number < 0)
 			rows->at[rows->count++] = row_of(l, steps[i], (struct ckpt_verdict){true, "has no number"});
+	}
 }
 
 static void take(const struct ckpt_listing *l, const struct ckpt_retain *r, struct rows *ret)

@@ -51,7 +51,7 @@ static void add(struct seal *v, const struct ckpt_listing *l, struct ckpt_step *
 	struct ckpt_summary s;
 
 	ckpt_lock_take(&step->lock);
-	s = step->summary;
+	s = step->version->is;
 	ckpt_lock_drop(&step->lock);
 	if (s.sealed)
 		return;

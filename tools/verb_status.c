@@ -30,12 +30,14 @@ static json_t *newest_commit(struct ckpt_listing *l)
 	if (ckpt_step_list(l->store, NULL, 1u << CKPT_STEP_COMMITTED, &steps, &count))
 		ckpt_need(NULL);
 	for (size_t i = 0; i < count; i++)
-		if (!newest || steps[i]->summary.sequence > newest->summary.sequence)
+		if (!newest || steps[i]->born.sequence > newest->born.sequence)
 			newest = steps[i];
 	if (newest) {
+		CLEANUP_VERSION struct ckpt_version *v = ckpt_step_version(newest);
+
 		name = ckpt_listing_name(l, newest->folder_id, newest->name);
 		commit = json_pack("{s:o, s:o, s:n}", "step", ckpt_json_text(name), "at",
-				   ckpt_json_time(newest->summary.committed_ns), "seconds");
+				   ckpt_json_time(v->is.committed_ns), "seconds");
 	}
 	ckpt_step_list_free(steps, count);
 	return ckpt_need(commit);

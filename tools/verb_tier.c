@@ -58,7 +58,7 @@ static uint64_t bytes_to_read(const struct tier *v, struct ckpt_step *step)
 {
 	LOCK_SCOPE(&step->lock);
 
-	return step->summary.bytes * (v->cools && !step->summary.sealed ? 2 : 1);
+	return step->version->is.bytes * (v->cools && !step->version->is.sealed ? 2 : 1);
 }
 
 static void add(struct tier *v, const struct ckpt_listing *l, struct ckpt_step *step)

@@ -73,9 +73,10 @@ static int say_missing(const struct trash *t, const bool *found)
 
 static void take(struct trash *t, struct ckpt_step *step, json_t *row)
 {
+	CLEANUP_VERSION struct ckpt_version *v = ckpt_step_version(step);
 	struct item *item = &t->items[t->count++];
 
-	*item = (struct item){.packed = step->summary.packed, .bytes = ckpt_room_of_deleted(step), .row = row};
+	*item = (struct item){.packed = v->is.packed, .bytes = ckpt_room_of_deleted(step), .row = row};
 	memcpy(item->session, step->session, sizeof(item->session));
 	if (json_object_set_new(row, "room_bytes", json_integer((json_int_t)item->bytes)))
 		ckpt_need(NULL);

@@ -420,8 +420,11 @@ static uint64_t expected(const struct verify *v)
 	if (ckpt_step_list(v->l.store, NULL, 1u << CKPT_STEP_COMMITTED, &steps, &count))
 		ckpt_need(NULL);
 	for (size_t i = 0; i < count; i++)
-		if (wanted(v, steps[i]->key))
-			sum += v->read_data ? steps[i]->summary.bytes : steps[i]->summary.files;
+		if (wanted(v, steps[i]->key)) {
+			CLEANUP_VERSION struct ckpt_version *is = ckpt_step_version(steps[i]);
+
+			sum += v->read_data ? is->is.bytes : is->is.files;
+		}
 	ckpt_step_list_free(steps, count);
 	return sum;
 }

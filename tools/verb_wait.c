@@ -142,6 +142,13 @@ static int look_step(struct wait *w)
 	return rc;
 }
 
+static bool is_sealed(struct ckpt_step *step)
+{
+	LOCK_SCOPE(&step->lock);
+
+	return step->version->is.sealed;
+}
+
 static int look_sealed(struct wait *w)
 {
 	CLEANUP_FREE char *path = NULL;
@@ -154,15 +161,15 @@ static int look_sealed(struct wait *w)
 	if (w->o.count) {
 		one = ckpt_listing_look(&w->l, &w->o, w->o.steps[0], &path);
 		rc = !one ? ckpt_fail(w->o.steps[0], "`ckptfs ls --all` lists the steps", "is not a step any more")
-		     : one->summary.sealed ? 0
-					   : NOT_YET;
+		     : is_sealed(one) ? 0
+				      : NOT_YET;
 		ckpt_step_unref(one);
 		return rc;
 	}
 	if (ckpt_step_list(w->l.store, NULL, 1u << CKPT_STEP_COMMITTED, &steps, &count))
 		ckpt_need(NULL);
 	for (size_t i = 0; i < count; i++)
-		sealed += steps[i]->summary.sealed;
+		sealed += is_sealed(steps[i]);
 	ckpt_step_list_free(steps, count);
 	return sealed == count ? 0 : NOT_YET;
 }

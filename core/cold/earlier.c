@@ -109,8 +109,8 @@ static uint64_t sequence_of(struct ckpt_step *step, bool *ret_packed)
 {
 	LOCK_SCOPE(&step->lock);
 
-	*ret_packed = step->summary.packed;
-	return step->summary.sequence;
+	*ret_packed = step->version->is.packed;
+	return step->born.sequence;
 }
 
 static int try_steps(struct ckpt_earlier *e, struct ckpt_step *step, const struct ckpt_manifest *m, uint64_t most,

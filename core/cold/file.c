@@ -127,7 +127,7 @@ static bool is_current(struct ckpt_step *step, const struct ckpt_manifest *m)
 {
 	LOCK_SCOPE(&step->lock);
 
-	return !memcmp(step->summary.manifest_sha256, ckpt_manifest_sha256(m), CKPT_SHA256_LEN);
+	return !memcmp(step->version->is.manifest_sha256, ckpt_manifest_sha256(m), CKPT_SHA256_LEN);
 }
 
 static bool has_same_raw_path(struct ckpt_step *step, struct ckpt_manifest *m, uint32_t index,

@@ -64,8 +64,9 @@ static void expect_packs_of(struct ckpt_store *s, const struct ckpt_manifest *m)
 
 void ckpt_garbage_expect(struct ckpt_step *step, struct ckpt_manifest *m)
 {
+	CLEANUP_VERSION struct ckpt_version *v = ckpt_step_version(step);
 	struct ckpt_store *s = step->store;
-	bool is_it = m && !memcmp(ckpt_manifest_sha256(m), step->summary.manifest_sha256, CKPT_SHA256_LEN);
+	bool is_it = m && !memcmp(ckpt_manifest_sha256(m), v->is.manifest_sha256, CKPT_SHA256_LEN);
 
 	ckpt_lock_take(&s->lock);
 	expect_unnamed_locked(step);
@@ -75,7 +76,7 @@ void ckpt_garbage_expect(struct ckpt_step *step, struct ckpt_manifest *m)
 		return;
 	if (is_it)
 		m = ckpt_manifest_ref(m);
-	else if (ckpt_step_read_manifest(step, &step->summary, &m))
+	else if (ckpt_step_read_manifest(step, &v->is, &m))
 		return;
 	expect_packs_of(s, m);
 	ckpt_manifest_unref(m);

@@ -87,7 +87,7 @@ static int look_at(struct ckpt_step *step)
 	int rc;
 
 	ckpt_lock_take(&step->lock);
-	version = step->summary.version;
+	version = step->version->is.version;
 	known = ckpt_saved_of(step)->saved.version == version;
 	ckpt_lock_drop(&step->lock);
 	if (known)

@@ -11,8 +11,6 @@
 #include <fcntl.h>
 #include <stdio.h>
 
-#define TRIES 4 // to read of a step that is being changed
-
 // A step, and the newest version of it that we know.
 struct ckpt_gc_known {
 	char session[CKPT_UUID_LEN + 1];
@@ -93,33 +91,16 @@ static bool is_gone(struct ckpt_step *step)
 	}
 }
 
-static bool take_summary(struct ckpt_step *step, struct ckpt_summary *ret_summary)
+// NULL: it needs none, or its files are gone.
+static int read_manifest(struct ckpt_step *step, const struct ckpt_version *v, struct ckpt_manifest **ret_manifest)
 {
-	LOCK_SCOPE(&step->store->lock); // with which a name goes
-	LOCK_SCOPE(&step->lock);
-
-	*ret_summary = step->summary;
-	return ret_summary->version && !ret_summary->deleted;
-}
-
-// -EAGAIN: it has another version, or name, than a moment ago.
-static int read_manifest(struct ckpt_step *step, struct ckpt_summary *ret_sum, struct ckpt_manifest **ret_manifest)
-{
-	struct ckpt_summary now;
 	int rc;
 
 	*ret_manifest = NULL;
-	if (!take_summary(step, ret_sum))
+	if (!v->is.version || v->is.deleted)
 		return 0;
-	rc = ckpt_step_read_manifest(step, ret_sum, ret_manifest);
-	if (!rc || rc == -ENOMEM)
-		return rc;
-	if (is_gone(step) || !take_summary(step, &now))
-		return 0;
-	return now.version != ret_sum->version || strcmp(now.name, ret_sum->name) ||
-			       strcmp(now.folder_id, ret_sum->folder_id)
-		       ? -EAGAIN
-		       : rc;
+	rc = ckpt_step_read_manifest(step, &v->is, ret_manifest);
+	return rc && rc != -ENOMEM && is_gone(step) ? 0 : rc;
 }
 
 // What is reopened or being removed has a part of it elsewhere, and what is deleted is as it will be had back.
@@ -139,14 +120,12 @@ static int add_cold(struct ckpt_gc_round *g, struct ckpt_step *step, const struc
 
 static int mark_step(struct ckpt_gc_round *g, struct ckpt_step *step)
 {
+	CLEANUP_VERSION struct ckpt_version *v = ckpt_step_version(step);
 	struct ckpt_manifest *m;
-	struct ckpt_summary sum;
-	int rc = -EAGAIN;
+	int rc = read_manifest(step, v, &m);
 
-	for (int tries = 0; tries < TRIES && rc == -EAGAIN; tries++)
-		rc = read_manifest(step, &sum, &m);
 	if (rc)
-		return ckpt_gc_fail(g, rc, "what version %u of %s needs cannot be read: %s", sum.version, sum.name,
+		return ckpt_gc_fail(g, rc, "what version %u of %s needs cannot be read: %s", v->is.version, v->is.name,
 				    strerror(-rc));
 	if (m && ckpt_manifest_pack_count(m)) {
 		bool cold = can_be_repacked(step);
@@ -172,7 +151,7 @@ static int know(struct ckpt_gc_round *g, struct ckpt_step *step)
 		return rc;
 	LOCK_SCOPE(&step->lock);
 	memcpy(known->session, step->session, sizeof(known->session));
-	known->version = step->summary.version;
+	known->version = step->version->is.version;
 	return 0;
 }
 

@@ -548,7 +548,7 @@ void ckpt_repack_each_before(struct ckpt_step *step, void (*fn)(void *arg, const
 	struct ckpt_summary sum;
 
 	ckpt_lock_take(&step->lock);
-	sum = step->summary;
+	sum = step->version->is;
 	ckpt_lock_drop(&step->lock);
 	while (has_the_same_files(&sum) && sum.version > 1) {
 		struct ckpt_manifest *m;

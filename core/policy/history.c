@@ -25,18 +25,18 @@ static bool look_at(struct ckpt_step *step, const char *folder_id, struct entry 
 	LOCK_SCOPE(&step->lock);
 
 	*ret = (struct entry){
-		.seen = {.number = step->summary.number,
-			 .committed_ns = step->summary.first_committed_ns,
-			 .sequence = step->summary.sequence,
-			 .temporary = step->summary.temporary,
-			 .pinned = step->summary.pinned},
+		.seen = {.number = step->version->is.number,
+			 .committed_ns = step->born.first_committed_ns,
+			 .sequence = step->born.sequence,
+			 .temporary = step->version->is.temporary,
+			 .pinned = step->version->is.pinned},
 		.step = step,
-		.version = step->summary.version,
-		.changed = step->summary.committed_ns != step->summary.first_committed_ns,
-		.went_back = step->summary.committed_ns < step->summary.first_committed_ns,
-		.came = step->summary.sequence,
+		.version = step->version->is.version,
+		.changed = step->version->is.committed_ns != step->born.first_committed_ns,
+		.went_back = step->version->is.committed_ns < step->born.first_committed_ns,
+		.came = step->born.sequence,
 	};
-	return step->state == CKPT_STEP_COMMITTED && step->summary.number >= 0;
+	return step->state == CKPT_STEP_COMMITTED && step->version->is.number >= 0;
 }
 
 static int by_time(const void *a, const void *b)

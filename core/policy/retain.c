@@ -161,7 +161,7 @@ static int retain_by(struct ckpt_store *s, struct ckpt_step *const *steps, size_
 	for (size_t i = 0; i < count; i++) {
 		ret_results[i] = delete_one_locked(&judged, steps[i]);
 		gone += !ret_results[i];
-		bytes += ret_results[i] ? 0 : steps[i]->summary.bytes;
+		bytes += ret_results[i] ? 0 : ckpt_step_bytes(steps[i]);
 	}
 	tell_retention(gone, bytes);
 	ckpt_retain_done(&judged);
@@ -248,7 +248,7 @@ static void delete_dropped_locked(const struct ckpt_retain *judged, int64_t now_
 		rc = ckpt_delete_behind_locked(step, false);
 		if (!rc) {
 			round->gone[round->count++] = ckpt_step_ref(step);
-			round->bytes += step->summary.bytes;
+			round->bytes += ckpt_step_bytes(step);
 		} else if (rc != -ESTALE)
 			round->again_ns = MIN(round->again_ns, RETRY_NS);
 	}

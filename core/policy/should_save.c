@@ -47,10 +47,10 @@ static int look_at(void *arg, struct ckpt_step *step)
 	struct events *e = arg;
 	LOCK_SCOPE(&step->lock);
 
-	if (step->summary.number != e->number)
+	if (step->version->is.number != e->number)
 		return 0;
 	e->changed_ns =
-		MAX(e->changed_ns, step->summary.committed_ns); // that of a save anew, or of what else somebody did
+		MAX(e->changed_ns, step->version->is.committed_ns); // that of a save anew, or of what else somebody did
 	if (step->state == CKPT_STEP_DELETED)
 		e->changed_ns = MAX(e->changed_ns, step->deleted_ns);
 	return 0;

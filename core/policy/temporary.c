@@ -40,7 +40,7 @@ static bool is_after(const struct moment *x, const struct moment *y)
 
 static struct moment moment_locked(const struct ckpt_step *step)
 {
-	return (struct moment){step->summary.sequence, step->summary.first_committed_ns};
+	return (struct moment){step->born.sequence, step->born.first_committed_ns};
 }
 
 static void look_at(struct candidate *c, struct ckpt_step *step)
@@ -52,8 +52,8 @@ static void look_at(struct candidate *c, struct ckpt_step *step)
 	c->step = step;
 	LOCK_SCOPE(&step->lock);
 	c->came = moment_locked(step);
-	c->committed_ns = step->summary.committed_ns;
-	c->temporary = step->summary.temporary && !step->summary.pinned;
+	c->committed_ns = step->version->is.committed_ns;
+	c->temporary = step->version->is.temporary && !step->version->is.pinned;
 }
 
 static int by_folder_newest_first(const void *a, const void *b)

@@ -408,8 +408,8 @@ static int take_name_locked(struct attempt *a, const char *folder_id, const char
 	if (!a->unknown) { // else it is that of the put whose outcome is to be learnt
 		uint32_t used = ckpt_step_versions_used_locked(a->step->store, a->folder_id, a->name);
 
-		if (a->step->reopens && a->step->base->summary.version > used)
-			used = a->step->base->summary.version;
+		if (a->step->reopens && a->step->base->version->is.version > used)
+			used = a->step->base->version->is.version;
 		ckpt_attempts_of(a->step)->attempt_version = used + 1;
 	}
 	return rc ? rc : ckpt_step_reserve_locked(a->step, a->folder_id, a->name);
@@ -537,7 +537,7 @@ static void enter_committed_locked(struct attempt *a)
 	struct ckpt_step *step = a->step;
 
 	remember_last_locked(step->store, a);
-	step->summary = a->record.summary;
+	ckpt_step_set_version_locked(step, &a->record.summary);
 	ckpt_step_set_state_locked(step, CKPT_STEP_COMMITTED);
 	ckpt_amending_expected_locked(step);
 	ckpt_stage_forget(step, ckpt_amending_of(step)->pending_files);

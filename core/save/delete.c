@@ -36,14 +36,14 @@ static int append_deletion(struct ckpt_step *step, struct deletion *d)
 
 	ckpt_lock_take(&step->lock);
 	committed = step->state == CKPT_STEP_COMMITTED;
-	act.version = step->summary.version + 1;
-	d->pinned = committed && step->summary.pinned;
-	stays = d->temporary && !step->summary.temporary;
+	act.version = step->version->is.version + 1;
+	d->pinned = committed && step->version->is.pinned;
+	stays = d->temporary && !step->version->is.temporary;
 	ckpt_lock_drop(&step->lock);
 	return !committed || stays ? -ESTALE : d->pinned ? -EPERM : ckpt_version_act(step, &act, true);
 }
 
-static void tell_deleted(const struct ckpt_step *step, const struct deletion *d)
+static void tell_deleted(struct ckpt_step *step, const struct deletion *d)
 {
 	char size[CKPT_SIZE_MAX];
 
@@ -51,7 +51,7 @@ static void tell_deleted(const struct ckpt_step *step, const struct deletion *d)
 		 d->temporary ? " (a temporary step; a newer one was committed)"
 		 : d->behind  ? " (by the policy)"
 			      : "",
-		 ckpt_size_text(step->summary.bytes, size));
+		 ckpt_size_text(ckpt_step_bytes(step), size));
 }
 
 static int delete_locked(struct ckpt_step *step, struct deletion *d)
@@ -307,11 +307,12 @@ static int take_away(struct ckpt_step *step)
 	return 0;
 }
 
-static void tell_expired(const struct ckpt_step *step)
+static void tell_expired(struct ckpt_step *step)
 {
 	char size[CKPT_SIZE_MAX];
 
-	ckpt_log(CKPT_LOG_INFO, "removed %s from the trash: %s", step->name, ckpt_size_text(step->summary.bytes, size));
+	ckpt_log(CKPT_LOG_INFO, "removed %s from the trash: %s", step->name,
+		 ckpt_size_text(ckpt_step_bytes(step), size));
 }
 
 // An earlier attempt had done it, but its answer was lost.

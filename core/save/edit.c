@@ -25,7 +25,8 @@ int ckpt_edit_begin(struct ckpt_edit *d, bool *adopted)
 	if (!rc)
 		rc = ckpt_step_state(step) == CKPT_STEP_COMMITTED ? ckpt_step_manifest(step, &d->m) : -ESTALE;
 	if (!rc)
-		d->committed_ns = step->summary.committed_ns; // of a committed step it changes under acts_lock alone
+		d->committed_ns =
+			step->version->is.committed_ns; // of a committed step it changes under acts_lock alone
 	if (!rc && ckpt_step_is_reopened(step))
 		rc = -EBUSY; // what it shows is another, which has its files
 	if (!rc && !d->leaves_out && ckpt_removal_hides(step))

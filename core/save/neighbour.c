@@ -156,7 +156,7 @@ static int find_then(struct compare *c)
 	bool found = false;
 
 	ckpt_lock_take(&c->neighbour->lock);
-	sum = c->neighbour->summary;
+	sum = c->neighbour->version->is;
 	ckpt_lock_drop(&c->neighbour->lock);
 	while (!completes(&sum) && sum.version > 1 && !ckpt_step_record(c->neighbour, sum.version - 1, &r)) {
 		sum = r.summary;

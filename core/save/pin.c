@@ -17,7 +17,7 @@ bool ckpt_pin_is(struct ckpt_step *step)
 {
 	LOCK_SCOPE(&step->lock);
 
-	return step->state == CKPT_STEP_COMMITTED && step->summary.pinned;
+	return step->state == CKPT_STEP_COMMITTED && step->version->is.pinned;
 }
 
 // `rm -r` tries each of its files.

@@ -19,12 +19,12 @@ static void stay_the_step(struct ckpt_step *base, bool fresh, struct ckpt_summar
 {
 	LOCK_SCOPE(&base->lock);
 
-	s->first_committed_ns = base->summary.first_committed_ns;
-	s->pinned = base->summary.pinned;
+	s->first_committed_ns = base->born.first_committed_ns;
+	s->pinned = base->version->is.pinned;
 	if (fresh)
 		return;
-	s->dir_ino = base->summary.dir_ino;
-	s->dir_mtime_ns = base->summary.dir_mtime_ns;
+	s->dir_ino = base->born.dir_ino;
+	s->dir_mtime_ns = base->version->is.dir_mtime_ns;
 }
 
 static void fill_summary(struct attempt *a, size_t manifest_len)
@@ -56,7 +56,7 @@ static void fill_summary(struct attempt *a, size_t manifest_len)
 	if (__atomic_load_n(&a->step->reopens, __ATOMIC_ACQUIRE))
 		stay_the_step(a->step->base, ckpt_reopen_of(a->step)->fresh, s);
 	ckpt_lock_take(&store->lock);
-	s->sequence = a->keeps_place ? a->step->base->summary.sequence : ++*ckpt_step_sequence_locked(store);
+	s->sequence = a->keeps_place ? a->step->base->born.sequence : ++*ckpt_step_sequence_locked(store);
 	ckpt_lock_drop(&store->lock);
 }
 
@@ -85,8 +85,8 @@ static int keep_metadata(struct attempt *a)
 
 	assert(base); // nobody else asks for it (commit.h)
 	ckpt_lock_take(&base->lock);
-	version = base->summary.version;
-	a->record.summary.temporary = base->summary.temporary;
+	version = base->version->is.version;
+	a->record.summary.temporary = base->version->is.temporary;
 	ckpt_lock_drop(&base->lock);
 	rc = ckpt_step_record(base, version, &before);
 	if (rc)

@@ -85,7 +85,7 @@ static uint32_t version_before(struct ckpt_step *step)
 	LOCK_SCOPE(&step->lock);
 
 	return removing->removed.version && ckpt_sys.mono_ns() - removing->removed.ns < MINUTE_NS &&
-			       !memcmp(removing->removed.is, step->summary.manifest_sha256, CKPT_SHA256_LEN)
+			       !memcmp(removing->removed.is, step->version->is.manifest_sha256, CKPT_SHA256_LEN)
 		       ? removing->removed.version
 		       : 0;
 }

@@ -130,7 +130,7 @@ static int edit(struct batch *b, bool *adopted)
 		any = take_marks(b, d.m);
 	rc = rc ? rc : MIN(any, 0);
 	if (!rc && any) {
-		version = b->step->summary.version;
+		version = b->step->version->is.version;
 		rc = ckpt_edit_copy(&d, 0);
 		if (!rc)
 			rc = ckpt_edit_put(&d); // carries what is marked meanwhile

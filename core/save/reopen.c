@@ -40,7 +40,7 @@ static bool is_claimed(struct ckpt_step *step)
 	bool completed;
 
 	ckpt_lock_take(&step->base->lock);
-	completed = strcmp(step->base->summary.profile, "generic");
+	completed = strcmp(step->base->version->is.profile, "generic");
 	ckpt_lock_drop(&step->base->lock);
 	return completed ||
 	       (!ckpt_profile_claims_dir(step->store->settings.profiles, step->dirfd, &profile) && profile);
@@ -148,11 +148,11 @@ static bool give_up(struct ckpt_step *step, const struct ckpt_changes *changes)
 // A failure is in the log.
 static int commit_quietly(struct ckpt_step *step, bool edit)
 {
-	char profile[sizeof(step->summary.profile)]; // whoever wrote the version before has changed it
+	char profile[sizeof(step->version->is.profile)]; // whoever wrote the version before has changed it
 	struct ckpt_commit how = {.event = "quiet", .profile = profile, .keeps_metadata = true, .keeps_place = edit};
 
 	ckpt_lock_take(&step->base->lock);
-	memcpy(profile, step->base->summary.profile, sizeof(profile));
+	memcpy(profile, step->base->version->is.profile, sizeof(profile));
 	ckpt_lock_drop(&step->base->lock);
 	return ckpt_commit(step, &how);
 }
@@ -302,9 +302,9 @@ static int make(struct ckpt_step *base, struct ckpt_step **ret_step)
 	memcpy(step->key, base->key, sizeof(step->key));
 	ckpt_lock_drop(&s->lock);
 	ckpt_lock_take(&base->lock);
-	ckpt_staging_of(step)->from_version = base->summary.version;
-	ckpt_staging_of(step)->uid = base->summary.dir_uid;
-	ckpt_staging_of(step)->gid = base->summary.dir_gid;
+	ckpt_staging_of(step)->from_version = base->version->is.version;
+	ckpt_staging_of(step)->uid = base->version->is.dir_uid;
+	ckpt_staging_of(step)->gid = base->version->is.dir_gid;
 	ckpt_lock_drop(&base->lock);
 	rc = fill(step);
 	if (rc) {
@@ -373,7 +373,7 @@ static int warm(struct ckpt_step *base)
 	int rc;
 
 	ckpt_lock_take(&base->lock);
-	packed = base->summary.packed;
+	packed = base->version->is.packed;
 	ckpt_lock_drop(&base->lock);
 	if (!packed || ckpt_step_is_reopened(base))
 		return 0;
@@ -391,7 +391,7 @@ static int is_twin(void *arg, struct ckpt_step *step)
 	const struct twin *t = arg;
 	LOCK_SCOPE(&step->lock);
 
-	return step != t->of && step->summary.dir_ino == t->dir_ino;
+	return step != t->of && step->born.dir_ino == t->dir_ino;
 }
 
 // A version that was saved over, moved away since, and this one, had back from the trash: they have their numbers in common, and who
@@ -402,7 +402,7 @@ static bool has_twin(struct ckpt_step *base)
 	struct twin t = {.of = base};
 
 	ckpt_lock_take(&base->lock);
-	t.dir_ino = base->summary.dir_ino;
+	t.dir_ino = base->born.dir_ino;
 	ckpt_lock_drop(&base->lock);
 	return ckpt_step_each_locked(base->store, NULL, 1u << CKPT_STEP_COMMITTED, is_twin, &t);
 }
@@ -494,14 +494,15 @@ static bool same_files(struct ckpt_step *base, const struct ckpt_summary *versio
 // The step may have been sealed since that version, or pinned.
 static bool is_as_in(struct ckpt_step *base, uint32_t version)
 {
+	CLEANUP_VERSION struct ckpt_version *now = ckpt_step_version(base);
 	struct ckpt_record was, is;
 	bool same;
 
-	if (base->summary.version == version)
+	if (now->is.version == version)
 		return true;
 	if (ckpt_step_record(base, version, &was))
 		return false;
-	if (ckpt_step_record(base, base->summary.version, &is)) {
+	if (ckpt_step_record(base, now->is.version, &is)) {
 		ckpt_record_done(&was);
 		return false;
 	}

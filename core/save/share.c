@@ -243,7 +243,7 @@ uint64_t ckpt_share_ino(struct ckpt_step *step, const char *path, uint64_t dir_i
 	if (step && ckpt_reopen_shares(step) && (dir || shared)) {
 		uint64_t before = !dir    ? file_before(step, path, own)
 				  : *path ? ckpt_share_before(step, stx)
-					  : step->base->summary.dir_ino;
+					  : step->base->born.dir_ino;
 
 		if (before)
 			return before;

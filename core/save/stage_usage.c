@@ -131,7 +131,7 @@ static int64_t completed_ns(struct ckpt_step *left, int64_t changed_ns)
 		return ns;
 	ckpt_lock_take(&step->lock);
 	if (step->state == CKPT_STEP_COMMITTED)
-		ns = step->summary.committed_ns;
+		ns = step->version->is.committed_ns;
 	ckpt_lock_drop(&step->lock);
 	if (ns != INT64_MAX && !supersedes(step, left, changed_ns, ns))
 		ns = INT64_MAX;

@@ -46,7 +46,7 @@ static void take_summary(struct ckpt_step *step, struct ckpt_summary *ret, bool 
 {
 	LOCK_SCOPE(&step->lock);
 
-	*ret = step->summary;
+	*ret = step->version->is;
 	*ret_committed = step->state == CKPT_STEP_COMMITTED;
 }
 

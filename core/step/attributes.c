@@ -149,7 +149,7 @@ bool ckpt_attributes_any(struct ckpt_step *step)
 // The step's own directory has its number in the summary.
 static uint64_t key_of_locked(const struct ckpt_step *step, const struct ckpt_entry *e)
 {
-	return e->index ? e->ino : step->summary.dir_ino;
+	return e->index ? e->ino : step->born.dir_ino;
 }
 
 static struct change *find_locked(struct ckpt_step *step, const struct ckpt_manifest *m, const struct ckpt_entry *e)
@@ -344,7 +344,7 @@ static int may_change_locked(const struct ckpt_step *step, const struct ckpt_man
 		return -EROFS;
 	if (ckpt_amending_of(step)->reopening || __atomic_load_n(&step->reopened, __ATOMIC_ACQUIRE))
 		return -EAGAIN;
-	return memcmp(step->summary.manifest_sha256, ckpt_manifest_sha256(m), CKPT_SHA256_LEN) ? -ESTALE : 0;
+	return memcmp(step->version->is.manifest_sha256, ckpt_manifest_sha256(m), CKPT_SHA256_LEN) ? -ESTALE : 0;
 }
 
 // Of what is set, what differs from what there is.

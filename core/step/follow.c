@@ -152,12 +152,12 @@ bool ckpt_follow_newer(struct ckpt_step *step)
 	if (step->store->writable) // nobody else has made any
 		return false;
 	ckpt_lock_take(&step->lock);
-	was = step->summary.version;
+	was = step->version->is.version;
 	ckpt_lock_drop(&step->lock);
 	if (ckpt_follow_refresh(step->store))
 		return false;
 	ckpt_lock_take(&step->lock);
-	is = step->summary.version;
+	is = step->version->is.version;
 	ckpt_lock_drop(&step->lock);
 	return is != was;
 }

@@ -43,7 +43,7 @@ struct pass {
 
 static int64_t value_of_locked(const struct ckpt_step *step, enum ckpt_latest_by by)
 {
-	const struct ckpt_summary *s = &step->summary;
+	const struct ckpt_summary *s = &step->version->is;
 	int64_t ns;
 
 	switch (by) {
@@ -90,11 +90,11 @@ static int look_at(void *arg, struct ckpt_step *step)
 		step = step->base;
 	ckpt_lock_take(&step->lock);
 	committed = step->state == CKPT_STEP_COMMITTED;
-	c.numbered = step->summary.number >= 0;
+	c.numbered = step->version->is.number >= 0;
 	c.value = value_of_locked(step, p->by);
-	c.number = p->by == CKPT_LATEST_BY_TIMESTAMP ? step->summary.number : 0;
-	c.sequence = step->summary.sequence;
-	c.committed_ns = step->summary.committed_ns;
+	c.number = p->by == CKPT_LATEST_BY_TIMESTAMP ? step->version->is.number : 0;
+	c.sequence = step->born.sequence;
+	c.committed_ns = step->version->is.committed_ns;
 	ckpt_lock_drop(&step->lock);
 	if (!committed)
 		return 0;

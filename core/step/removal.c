@@ -87,7 +87,7 @@ bool ckpt_removal_has_open(struct ckpt_step *step, const struct ckpt_process *pr
 
 static bool is_current_locked(const struct ckpt_step *step, const struct ckpt_manifest *m)
 {
-	return !memcmp(step->summary.manifest_sha256, ckpt_manifest_sha256(m), CKPT_SHA256_LEN);
+	return !memcmp(step->version->is.manifest_sha256, ckpt_manifest_sha256(m), CKPT_SHA256_LEN);
 }
 
 bool ckpt_removal_is_of(const struct ckpt_removal *r, const struct ckpt_manifest *m)
@@ -279,7 +279,7 @@ int ckpt_removal_mark_locked(struct ckpt_step *step, struct ckpt_manifest *m, co
 		return -EROFS;
 	if (ckpt_amending_of(step)->reopening || __atomic_load_n(&step->reopened, __ATOMIC_ACQUIRE))
 		return -EAGAIN;
-	if (step->summary.pinned)
+	if (step->version->is.pinned)
 		return -EPERM;
 	if (!is_current_locked(step, m))
 		return -ESTALE; // it has another version since

@@ -2,7 +2,7 @@
 
 int64_t ckpt_saved_ns_locked(const struct ckpt_step *step)
 {
-	return ckpt_saved_of(step)->saved.version && ckpt_saved_of(step)->saved.version == step->summary.version
+	return ckpt_saved_of(step)->saved.version && ckpt_saved_of(step)->saved.version == step->version->is.version
 		       ? ckpt_saved_of(step)->saved.ns
 		       : CKPT_TIMESTAMP_NONE;
 }

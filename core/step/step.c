@@ -3,7 +3,7 @@
 // Invariants:
 //  1. At most one step object has a name (folder id + name), or has it reserved: insert_locked refuses a second.
 //  2. The table holds one reference for each step in it; a step out of it lives as long as somebody holds it.
-//  3. summary changes only under step->lock and only to a higher version.
+//  3. version changes only under step->lock, and never to a lower one. Its number is the same after a rename.
 //  4. Manifests in memory are at most MANIFEST_CACHE_BYTES, but for those that somebody holds; the oldest use goes first.
 #include "core/step/step.h"
 
@@ -163,6 +163,7 @@ static struct ckpt_step *new_locked(struct ckpt_store *s)
 	step->store = s;
 	step->refs = 1;
 	step->dirfd = -1;
+	step->version = &ckpt_version_none;
 	ckpt_lock_init(&step->lock, CKPT_LOCK_STEP);
 	pthread_cond_init(&step->changed, NULL);
 	step->incarnation = ++s->steps->incarnations;
@@ -198,6 +199,7 @@ void ckpt_step_unref(struct ckpt_step *step)
 	ckpt_step_unref(step->into);
 	ckpt_step_unref(step->base);
 	ckpt_manifest_unref(step->manifest);
+	ckpt_version_unref(step->version);
 	pthread_cond_destroy(&step->changed);
 	ckpt_lock_done(&step->lock);
 	free(step);
@@ -207,6 +209,28 @@ enum ckpt_step_state ckpt_step_state(struct ckpt_step *step)
 {
 	LOCK_SCOPE(&step->lock);
 	return step->state;
+}
+
+struct ckpt_version *ckpt_step_version(struct ckpt_step *step)
+{
+	LOCK_SCOPE(&step->lock);
+
+	return ckpt_version_ref(step->version);
+}
+
+uint64_t ckpt_step_bytes(struct ckpt_step *step)
+{
+	LOCK_SCOPE(&step->lock);
+
+	return step->version->is.bytes;
+}
+
+void ckpt_step_set_version_locked(struct ckpt_step *step, const struct ckpt_summary *is)
+{
+	if (step->version == &ckpt_version_none)
+		step->born = (struct ckpt_born){is->dir_ino, is->sequence, is->first_committed_ns};
+	ckpt_version_unref(step->version);
+	step->version = ckpt_version_new(is);
 }
 
 static bool is_committing(enum ckpt_step_state state)
@@ -639,7 +663,7 @@ int ckpt_step_said(struct ckpt_store *s, const char *session, struct ckpt_said *
 static int enter_locked(struct ckpt_step *step, const struct ckpt_said *said)
 {
 	snprintf(step->session, sizeof(step->session), "%s", said->is.session);
-	step->summary = said->is;
+	ckpt_step_set_version_locked(step, &said->is);
 	step->state = CKPT_STEP_COMMITTED;
 	if (!said->deleted_by)
 		return ckpt_step_insert_locked(step, said->is.folder_id, said->is.name);
@@ -673,7 +697,7 @@ static bool is_old_locked(struct ckpt_step *step, const struct ckpt_said *said)
 {
 	LOCK_SCOPE(&step->lock);
 
-	return MAX(said->is.version, said->deleted_by) < MAX(step->summary.version, step->deleted_by) ||
+	return MAX(said->is.version, said->deleted_by) < MAX(step->version->is.version, step->deleted_by) ||
 	       !ckpt_step_has_manifest(step->state);
 }
 
@@ -697,11 +721,11 @@ static bool take_place_locked(struct ckpt_step *step, const struct ckpt_said *sa
 	return false;
 }
 
-static void take_summary_locked(struct ckpt_step *step, const struct ckpt_said *said)
+static void take_version_locked(struct ckpt_step *step, const struct ckpt_said *said)
 {
 	LOCK_SCOPE(&step->lock);
 
-	step->summary = said->is;
+	ckpt_step_set_version_locked(step, &said->is);
 	if (said->deleted_by)
 		return;
 	ckpt_step_set_state_locked(step, CKPT_STEP_COMMITTED);
@@ -716,7 +740,7 @@ bool ckpt_step_follow_locked(struct ckpt_step *step, const struct ckpt_said *sai
 		return false;
 	if (said->deleted_by && (ckpt_step_state(step) != CKPT_STEP_DELETED || step->deleted_by != said->deleted_by))
 		ckpt_step_bury_locked(step, said->deleted_by, said->deleted_ns);
-	take_summary_locked(step, said);
+	take_version_locked(step, said);
 	return true;
 }
 
@@ -756,7 +780,7 @@ static bool is_current_locked(struct ckpt_step *step, const struct ckpt_manifest
 {
 	LOCK_SCOPE(&step->lock);
 
-	return !memcmp(ckpt_manifest_sha256(m), step->summary.manifest_sha256, CKPT_SHA256_LEN);
+	return !memcmp(ckpt_manifest_sha256(m), step->version->is.manifest_sha256, CKPT_SHA256_LEN);
 }
 
 static struct ckpt_manifest *cached_manifest(struct ckpt_step *step)

@@ -20,7 +20,7 @@
 #include "core/base/lock.h"
 #include "core/base/part.h"
 #include "core/record/manifest.h"
-#include "core/record/record.h"
+#include "core/step/version.h"
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -39,6 +39,13 @@ enum ckpt_step_state {
 
 struct ckpt_pending; // a name that a commit will give
 
+// Facts of a step that no later version changes; set once, by its commit.
+struct ckpt_born {
+	uint64_t dir_ino;
+	uint64_t sequence; // commits of the store at its own
+	int64_t first_committed_ns;
+};
+
 // A module keeps its own facts of a step in a part of it (core/base/part.h): ckpt_staging_of(step) of stage.h, and so on.
 struct ckpt_step {
 	struct ckpt_store *store;
@@ -51,6 +58,7 @@ struct ckpt_step {
 	uint64_t incarnation;   // tells objects apart that had the same name
 	struct ckpt_step *base; // the committed step that this one reopened (reopen.h), which it holds; set once
 	bool reopens;           // it still does: not committed, given up or removed; atomic
+	struct ckpt_born born;  // zero before its commit
 
 	struct ckpt_lock lock;
 	pthread_cond_t changed;
@@ -58,7 +66,9 @@ struct ckpt_step {
 	enum ckpt_step_state state; // set by ckpt_step_set_state_locked()
 	int dirfd;                  // STAGED, COMMITTING, LEFT: sessions/<uuid>, opened before the first write; else -1
 	struct ckpt_step *into;     // GONE into this one, which it holds; set once
-	struct ckpt_summary summary; // COMMITTED, and the last that it had: DELETED
+	// COMMITTED: the current one; DELETED: the last that it had; else ckpt_version_none. Another takes its place under store->lock and
+	// lock, by who holds acts_lock once it is committed: each of the three keeps it where it is.
+	struct ckpt_version *version;
 	uint8_t unknown_act; // the last act on it, if its outcome was unknown (core/state/act.h), else 0; guarded by acts_lock
 	uint32_t deleted_by; // DELETED: the version that says so, or that came in its place
 	int64_t deleted_ns;  // DELETED: when
@@ -88,6 +98,10 @@ struct ckpt_step *ckpt_step_live_session(struct ckpt_store *s, const char *sessi
 struct ckpt_step *ckpt_step_ref(struct ckpt_step *step);
 void ckpt_step_unref(struct ckpt_step *step); // NULL is fine
 enum ckpt_step_state ckpt_step_state(struct ckpt_step *step);
+struct ckpt_version *ckpt_step_version(struct ckpt_step *step); // the current one, with a reference
+uint64_t ckpt_step_bytes(struct ckpt_step *step);               // logical, of the current one
+// Under step->lock.
+void ckpt_step_set_version_locked(struct ckpt_step *step, const struct ckpt_summary *is);
 // Under step->lock, or with the only reference. A reader without it sees the one state or the other.
 void ckpt_step_set_state_locked(struct ckpt_step *step, enum ckpt_step_state state);
 
@@ -142,7 +156,7 @@ bool ckpt_step_any_but(struct ckpt_store *s, const char *folder_id, bool (*passe
 
 // The current version's manifest, with a reference: from memory, the index or the store. -EBADMSG damaged, -EIO, ...
 int ckpt_step_manifest(struct ckpt_step *step, struct ckpt_manifest **ret_manifest);
-// That of the version with this summary, from the index or the store, whatever the current one is.
+// That of the version with this summary, from the index or the store. A version has one as long as the store has its step.
 int ckpt_step_read_manifest(struct ckpt_step *step, const struct ckpt_summary *sum,
 			    struct ckpt_manifest **ret_manifest);
 // The same of the current one, from there.

@@ -16,8 +16,6 @@
 #include <stdio.h>
 #include <sys/stat.h>
 
-#define CURRENT_TRIES 4 // to read of a step that is being changed
-
 int ckpt_step_raw_path(const struct ckpt_step *step, const struct ckpt_manifest *m, uint32_t index, char *buf,
 		       size_t cap)
 {
@@ -137,24 +135,6 @@ static int manifest_from_store(struct ckpt_step *step, const struct ckpt_summary
 	return parse_checked(data, len, sum->manifest_sha256, ret_manifest);
 }
 
-// A rename changes both its summary and where it is with store->lock held.
-static void take_summary(struct ckpt_step *step, struct ckpt_summary *ret_summary)
-{
-	LOCK_SCOPE(&step->store->lock);
-	LOCK_SCOPE(&step->lock);
-
-	*ret_summary = step->summary;
-}
-
-// What was renamed meanwhile was looked for in the wrong place.
-static bool has_name(struct ckpt_step *step, const struct ckpt_summary *sum)
-{
-	struct ckpt_summary now;
-
-	take_summary(step, &now);
-	return !strcmp(now.name, sum->name) && !strcmp(now.folder_id, sum->folder_id);
-}
-
 // The index is asked first, and believed only when the digest agrees.
 int ckpt_step_read_manifest(struct ckpt_step *step, const struct ckpt_summary *sum, struct ckpt_manifest **ret_manifest)
 {
@@ -168,26 +148,15 @@ int ckpt_step_read_manifest(struct ckpt_step *step, const struct ckpt_summary *s
 	    !parse_checked(data, len, sum->manifest_sha256, ret_manifest))
 		return 0;
 	rc = manifest_from_store(step, sum, ret_manifest);
-	if (rc == -EBADMSG && has_name(step, sum))
+	if (rc == -EBADMSG)
 		ckpt_errlog_add(step->store->errlog, step->name, rc, "run `ckptfs verify` on the store",
 				"the manifest of version %u is damaged or missing", sum->version);
 	return rc;
 }
 
-// Another version may come, or another name, between the summary and what it says.
 int ckpt_step_read_current(struct ckpt_step *step, struct ckpt_manifest **ret_manifest)
 {
-	struct ckpt_summary sum, now;
-	int rc = -EAGAIN;
+	CLEANUP_VERSION struct ckpt_version *v = ckpt_step_version(step);
 
-	take_summary(step, &now);
-	for (int tries = 0; tries < CURRENT_TRIES; tries++) {
-		sum = now;
-		rc = ckpt_step_read_manifest(step, &sum, ret_manifest);
-		take_summary(step, &now);
-		if (!rc || (now.version == sum.version && !strcmp(now.name, sum.name) &&
-			    !strcmp(now.folder_id, sum.folder_id)))
-			break;
-	}
-	return rc;
+	return ckpt_step_read_manifest(step, &v->is, ret_manifest);
 }

@@ -93,11 +93,12 @@ static int add_blocks(void *arg, int dirfd __attribute__((unused)), const char *
 
 static uint64_t packed_bytes(struct ckpt_step *step)
 {
+	CLEANUP_VERSION struct ckpt_version *v = ckpt_step_version(step);
 	struct ckpt_stored stored = {0};
 	struct ckpt_manifest *m;
 	uint64_t bytes;
 
-	if ((!step->summary.packed && !step->summary.sealed) || ckpt_step_read_current(step, &m))
+	if ((!v->is.packed && !v->is.sealed) || ckpt_step_read_manifest(step, &v->is, &m))
 		return 0;
 	(void)ckpt_stored_add(&stored, m);
 	ckpt_manifest_unref(m);
@@ -188,9 +189,9 @@ static int look_at_newest(void *arg, struct ckpt_step *step)
 	struct newest *n = arg;
 	LOCK_SCOPE(&step->lock);
 
-	if (step->summary.sequence >= n->sequence) {
-		n->sequence = step->summary.sequence;
-		n->bytes = step->summary.bytes;
+	if (step->born.sequence >= n->sequence) {
+		n->sequence = step->born.sequence;
+		n->bytes = step->version->is.bytes;
 	}
 	return 0;
 }

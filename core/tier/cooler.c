@@ -55,7 +55,7 @@ static void look_at(struct candidate *c, int64_t now_ns)
 	ckpt_step_name(step, &name);
 	memcpy(c->folder_id, name.folder_id, sizeof(c->folder_id));
 	LOCK_SCOPE(&step->lock);
-	const struct ckpt_summary *sum = &step->summary;
+	const struct ckpt_summary *sum = &step->version->is;
 
 	c->version = sum->version;
 	c->sequence = sum->sequence;
@@ -167,7 +167,7 @@ static void settle(const struct candidate *c, int64_t after_ns)
 	struct ckpt_cooling *cooling = ckpt_cooling_of(c->step);
 	LOCK_SCOPE(&c->step->lock);
 
-	if (c->step->summary.version == c->version && ckpt_raws_of(c->step)->cooled == c->version)
+	if (c->step->version->is.version == c->version && ckpt_raws_of(c->step)->cooled == c->version)
 		cooling->cool_after_ns = after_ns;
 }
 

@@ -412,7 +412,7 @@ static bool says_too_little(struct ckpt_step *step, const struct ckpt_manifest *
 {
 	LOCK_SCOPE(&step->lock);
 
-	return !step->summary.sealed && ckpt_manifest_is_sealed(m);
+	return !step->version->is.sealed && ckpt_manifest_is_sealed(m);
 }
 
 static int try_put(const struct reading *r, bool *adopted)
@@ -458,8 +458,8 @@ static bool is_current(struct reading *r, bool *ret_sealed)
 {
 	LOCK_SCOPE(&r->step->lock);
 
-	*ret_sealed = r->step->summary.sealed;
-	return !memcmp(ckpt_manifest_sha256(r->m), r->step->summary.manifest_sha256, CKPT_SHA256_LEN);
+	*ret_sealed = r->step->version->is.sealed;
+	return !memcmp(ckpt_manifest_sha256(r->m), r->step->version->is.manifest_sha256, CKPT_SHA256_LEN);
 }
 
 // What was added meanwhile is in another manifest: it is read next.
@@ -490,8 +490,8 @@ static bool was_cooled(struct reading *r)
 {
 	LOCK_SCOPE(&r->step->lock);
 
-	return r->step->summary.packed &&
-	       memcmp(r->step->summary.manifest_sha256, ckpt_manifest_sha256(r->m), CKPT_SHA256_LEN);
+	return r->step->version->is.packed &&
+	       memcmp(r->step->version->is.manifest_sha256, ckpt_manifest_sha256(r->m), CKPT_SHA256_LEN);
 }
 
 // One round: what is read is written down, whatever ends the reading.

@@ -33,16 +33,16 @@ static int choose_locked(void *arg, struct ckpt_step *step)
 	LOCK_SCOPE(&step->lock);
 	int rc;
 
-	if (step->summary.sealed)
+	if (step->version->is.sealed)
 		return 0;
-	if (ckpt_sealing_of(step)->seal_failed == step->summary.version &&
+	if (ckpt_sealing_of(step)->seal_failed == step->version->is.version &&
 	    ckpt_sealing_of(step)->seal_after_ns > t->now_ns) {
 		t->next_ns = MIN(t->next_ns, ckpt_sealing_of(step)->seal_after_ns);
 		return 0;
 	}
 	rc = ckpt_grow((void **)&t->steps, &t->cap, t->count + 1, sizeof(*t->steps));
 	if (!rc)
-		t->steps[t->count++] = (struct candidate){ckpt_step_ref(step), step->summary.sequence};
+		t->steps[t->count++] = (struct candidate){ckpt_step_ref(step), step->born.sequence};
 	return rc;
 }
 
@@ -80,7 +80,7 @@ static void seal(struct ckpt_behind *behind, struct ckpt_step *step)
 	if (!rc || rc == -EINTR)
 		return;
 	LOCK_SCOPE(&step->lock);
-	ckpt_sealing_of(step)->seal_failed = step->summary.version;
+	ckpt_sealing_of(step)->seal_failed = step->version->is.version;
 	ckpt_sealing_of(step)->seal_after_ns = ckpt_behind_again_ns(rc);
 }
 
@@ -143,10 +143,10 @@ static int add_pending_locked(void *arg, struct ckpt_step *step)
 	struct pending *p = arg;
 	LOCK_SCOPE(&step->lock);
 
-	if (!step->summary.sealed && (ckpt_sealing_of(step)->seal_failed != step->summary.version ||
-				      ckpt_sealing_of(step)->seal_after_ns != INT64_MAX)) {
-		p->files += step->summary.files;
-		p->bytes += step->summary.bytes;
+	if (!step->version->is.sealed && (ckpt_sealing_of(step)->seal_failed != step->version->is.version ||
+					  ckpt_sealing_of(step)->seal_after_ns != INT64_MAX)) {
+		p->files += step->version->is.files;
+		p->bytes += step->version->is.bytes;
 	}
 	return 0;
 }

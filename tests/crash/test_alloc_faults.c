@@ -200,7 +200,7 @@ START_TEST(a_step_that_was_renamed_meanwhile_keeps_that_name_where_its_commit_ha
 	ck_assert_uint_eq(ckpt_save_errors(s, "its name could not be kept for it"), 1);
 	ck_assert_int_eq(ckpt_step_state(step), CKPT_STEP_STAGED);
 	ck_ok(ckpt_commit(step, &ckpt_staged_plain));
-	ck_assert_str_eq(step->summary.name, "2000");
+	ck_assert_str_eq(step->version->is.name, "2000");
 	ckpt_staged_check(step, "file", "text");
 	ckpt_step_unref(step);
 	ckpt_store_close(s);
@@ -238,7 +238,7 @@ START_TEST(an_outcome_stays_unknown_until_there_is_memory_to_learn_it)
 		failed++;
 	}
 	ck_assert_uint_gt(failed, 3);
-	ck_assert_uint_eq(step->summary.version, 1);
+	ck_assert_uint_eq(step->version->is.version, 1);
 	ckpt_staged_check(step, "file", "text");
 	ckpt_step_unref(step);
 	ckpt_store_close(s);

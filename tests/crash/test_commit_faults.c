@@ -298,7 +298,7 @@ static bool faulty_metadata(uint64_t n, bool sticky)
 		ck_assert_uint_ge(ckpt_save_errors(t.s, "EIO"), 1);
 	ckpt_save_check_step(step, 0);
 	ck_ok(ckpt_save_metadata(step, 0));
-	ck_assert_uint_eq(step->summary.version, 2);
+	ck_assert_uint_eq(step->version->is.version, 2);
 	ckpt_save_check_step(step, 0);
 	ckpt_step_unref(step);
 	ckpt_store_close(t.s);
@@ -477,7 +477,7 @@ START_TEST(an_unknown_outcome_stays_frozen_until_each_question_was_answered)
 	ck_assert_uint_ge(n, 3); // one of them reads, another makes sure
 	fault.at = 0;
 	ck_ok(ckpt_save_commit(step, t.i)); // its metadata is the same
-	ck_assert_uint_eq(step->summary.version, 1);
+	ck_assert_uint_eq(step->version->is.version, 1);
 	ckpt_save_release(&t.holder);
 	check_saved(&t);
 	ckpt_step_unref(step);

@@ -128,7 +128,7 @@ static bool has_codec(struct ckpt_step *step, enum ckpt_codec_id codec)
 // Cold files may keep raw files that could not be removed.
 static void check_place(struct ckpt_step *step, enum act act)
 {
-	ck_assert(step->summary.packed);
+	ck_assert(step->version->is.packed);
 	for (size_t i = 0; i < ARRAY_LEN(files) && act == WARM; i++)
 		ck_assert_msg(!*files[i].text || ckpt_packed_is_raw(step, files[i].path), "%s is cold", files[i].path);
 }
@@ -145,7 +145,7 @@ static void check_anew(const struct trial *t, enum act act, bool done)
 	check_files(step);
 	if (done)
 		check_place(step, act);
-	ck_assert(step->summary.sealed);
+	ck_assert(step->version->is.sealed);
 	ckpt_step_unref(step);
 	ckpt_store_close(s);
 }

@@ -98,7 +98,7 @@ static bool describe_entry(FILE *out, struct ckpt_step *step, struct ckpt_manife
 // The state of a step, which it is when all can be read; *ret_whole: it can.
 static char *describe(struct ckpt_step *step, bool *ret_whole)
 {
-	struct ckpt_summary s = step->summary;
+	struct ckpt_summary s = step->version->is;
 	struct ckpt_manifest *m;
 	struct ckpt_record r;
 	char *text;
@@ -146,13 +146,13 @@ static void note(struct ckpt_store *s)
 
 	ck_ok(ckpt_step_list(s, NULL, SHOWN, &list, &count));
 	for (size_t i = 0; i < count; i++) {
-		struct history *h = history_of(list[i]->summary.name);
+		struct history *h = history_of(list[i]->version->is.name);
 		bool whole;
 		char *state = describe(list[i], &whole);
 
 		if (!h) {
 			h = &steps[step_count++];
-			snprintf(h->name, sizeof(h->name), "%s", list[i]->summary.name);
+			snprintf(h->name, sizeof(h->name), "%s", list[i]->version->is.name);
 		}
 		ck_assert(whole && h->count < STATES_MAX && step_count <= STEPS_MAX);
 		if (h->count && !strcmp(h->states[h->count - 1], state))
@@ -207,7 +207,7 @@ static void save_cold(struct ckpt_store *s)
 	ck_ok(ckpt_seal(step, &(struct ckpt_seal_how){0}));
 	note(s);
 	ck_ok(ckpt_cool(step, &(struct ckpt_tier_how){.pack_bytes = CKPT_PACK_BYTES_MAX}, &(struct ckpt_tier_done){0}));
-	ck_assert(step->summary.packed);
+	ck_assert(step->version->is.packed);
 	note(s);
 	ckpt_step_unref(step);
 }
@@ -409,7 +409,7 @@ static void check_steps(struct ckpt_store *s, const char *damaged, const char *w
 
 	ck_ok(ckpt_step_list(s, NULL, SHOWN, &list, &count));
 	for (size_t i = 0; i < count; i++) {
-		struct history *h = history_of(list[i]->summary.name);
+		struct history *h = history_of(list[i]->version->is.name);
 		bool whole, may = !damaged || (h && !strcmp(h->name, damaged));
 		char *state = describe(list[i], &whole);
 

@@ -66,7 +66,7 @@ static size_t check_seals(struct ckpt_step *step)
 		ck_assert_mem_eq(seal.sha256, want, sizeof(want));
 		sealed++;
 	}
-	ck_assert(ckpt_manifest_is_sealed(m) == step->summary.sealed);
+	ck_assert(ckpt_manifest_is_sealed(m) == step->version->is.sealed);
 	ckpt_manifest_unref(m);
 	return sealed;
 }
@@ -80,7 +80,7 @@ static void check_anew(const struct trial *t, bool sealed)
 	step = ckpt_step_find(s, "", "1000");
 	ck_assert_ptr_nonnull(step);
 	check_seals(step);
-	ck_assert(!sealed || step->summary.sealed);
+	ck_assert(!sealed || step->version->is.sealed);
 	ckpt_step_unref(step);
 	ckpt_store_close(s);
 }
@@ -89,7 +89,7 @@ static void check_answer(struct trial *t, int rc)
 {
 	ck_assert_int_le(rc, 0);
 	check_seals(t->step);
-	ck_assert(rc || t->step->summary.sealed);
+	ck_assert(rc || t->step->version->is.sealed);
 	check_anew(t, !rc);
 	ck_ok(ckpt_seal(t->step, &(struct ckpt_seal_how){0}));
 	ck_assert_uint_eq(check_seals(t->step), ARRAY_LEN(files) - 1); // of the empty one there is nothing to say

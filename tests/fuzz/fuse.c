@@ -686,7 +686,7 @@ static void check_kept(void)
 
 	fuzz_assert(!ckpt_store_open(store_path, CKPT_STORE_READ, NULL, &s));
 	step = ckpt_step_find(s, "", KEPT);
-	fuzz_assert(step && ckpt_step_state(step) == CKPT_STEP_COMMITTED && step->summary.version == 1);
+	fuzz_assert(step && ckpt_step_state(step) == CKPT_STEP_COMMITTED && step->version->is.version == 1);
 	fuzz_assert(!ckpt_step_manifest(step, &m) && ckpt_manifest_count(m) == 3);
 	fuzz_assert(!ckpt_manifest_lookup(m, "model.bin", &index) && !ckpt_step_open_raw(step, m, index, &fd));
 	fuzz_assert(read(fd, text, sizeof(text)) == (ssize_t)strlen(KEPT) && !strcmp(text, KEPT));

@@ -216,7 +216,7 @@ static void walk_step(struct ckpt_step *step)
 	char text[64];
 	int fd, rc = ckpt_step_manifest(step, &m);
 
-	if (!ckpt_step_record(step, step->summary.version, &r))
+	if (!ckpt_step_record(step, step->version->is.version, &r))
 		ckpt_record_done(&r);
 	if (rc)
 		return;
@@ -238,8 +238,8 @@ static bool is_kept(struct ckpt_step *step, bool special)
 	uint32_t index;
 	int fd, rc;
 
-	if (strcmp(step->summary.name, KEPT) || ckpt_step_state(step) != CKPT_STEP_COMMITTED ||
-	    step->summary.version != 1)
+	if (strcmp(step->version->is.name, KEPT) || ckpt_step_state(step) != CKPT_STEP_COMMITTED ||
+	    step->version->is.version != 1)
 		return false;
 	fuzz_assert(!ckpt_step_manifest(step, &m) && ckpt_manifest_count(m) == 2);
 	fuzz_assert(!ckpt_manifest_lookup(m, "model", &index));

@@ -102,7 +102,7 @@ struct ckpt_step *ckpt_amends_step(struct ckpt_store *s, size_t *ret_done)
 	struct ckpt_step *step = ckpt_step_find(s, "", NAME);
 
 	ck_assert_ptr_nonnull(step);
-	*ret_done = step->summary.version - 1;
+	*ret_done = step->version->is.version - 1;
 	return step;
 }
 
@@ -172,7 +172,7 @@ static int rename_or_link(struct ckpt_step *step, size_t n, size_t done)
 	const struct ckpt_names names = {acts[n].path, acts[n].text, true};
 	int rc = ckpt_amending_settle(step);
 
-	if (rc || step->summary.version - 1 != done) // it was done after all
+	if (rc || step->version->is.version - 1 != done) // it was done after all
 		return rc;
 	return acts[n].kind == MOVE ? ckpt_amend_move(step, &names) : ckpt_amend_link_to(step, &names);
 }
@@ -246,7 +246,7 @@ int ckpt_amends_attempt(struct ckpt_step *step, size_t n, size_t done)
 		return replace(step, acts[n].path, acts[n].text);
 	if (!rc)
 		rc = drop(step, dirfd, acts[n].path);
-	if (rc || step->summary.version - 1 != done) // it was done after all
+	if (rc || step->version->is.version - 1 != done) // it was done after all
 		return rc;
 	return acts[n].kind == ADD_FILE ? add_file(step, dirfd, acts[n].path, acts[n].text) : add_other(step, dirfd, n);
 }
@@ -320,7 +320,7 @@ static void check_step(struct ckpt_step *step, size_t done)
 	struct ckpt_manifest *m;
 	uint32_t count = 1;
 
-	ck_assert_uint_eq(step->summary.version, done + 1);
+	ck_assert_uint_eq(step->version->is.version, done + 1);
 	ck_ok(ckpt_step_manifest(step, &m));
 	for (size_t i = 0; i < ARRAY_LEN(model); i++) {
 		if (done < model[i].from || done >= model[i].until)
@@ -329,9 +329,9 @@ static void check_step(struct ckpt_step *step, size_t done)
 		count++;
 	}
 	ck_assert_uint_eq(ckpt_manifest_count(m), count);
-	ck_assert(step->summary.sealed ==
+	ck_assert(step->version->is.sealed ==
 		  ((done >= SEALED_FIRST && done < UNSEALED) || (done >= SEALED_AGAIN && done < UNSEALED_AGAIN)));
-	ck_assert(step->summary.packed == (done >= COOLED));
+	ck_assert(step->version->is.packed == (done >= COOLED));
 	ckpt_manifest_unref(m);
 }
 

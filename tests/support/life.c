@@ -440,7 +440,7 @@ static void check_metadata(struct ckpt_step *step, const struct model *m, size_t
 	const struct ckpt_save_step *shape = &ckpt_save_steps[lives[life].shape];
 	struct ckpt_record r;
 
-	ck_ok(ckpt_step_record(step, step->summary.version, &r));
+	ck_ok(ckpt_step_record(step, step->version->is.version, &r));
 	ck_assert_str_eq(r.summary.session, step->session);
 	ck_assert(!r.summary.deleted);
 	if (shape->metadata && m->metadata_before[life])
@@ -587,7 +587,7 @@ static bool is_live_manifest(struct ckpt_store *s, const char *name)
 	for (size_t i = 0; i < count; i++) {
 		char hex[65];
 
-		ckpt_hex(steps[i]->summary.manifest_sha256, 32, hex);
+		ckpt_hex(steps[i]->version->is.manifest_sha256, 32, hex);
 		found |= !strcmp(hex, name);
 	}
 	ckpt_step_list_free(steps, count);

@@ -34,7 +34,7 @@ static struct ckpt_tier_done cool(struct ckpt_step *step, uint64_t pack_bytes)
 	struct ckpt_tier_done done;
 
 	ck_ok(ckpt_cool(step, &how, &done));
-	ck_assert(step->summary.packed);
+	ck_assert(step->version->is.packed);
 	return done;
 }
 

@@ -447,7 +447,7 @@ static void check_item(struct ckpt_step *step, struct ckpt_manifest *m, unsigned
 static void check_record(struct ckpt_step *step, unsigned i)
 {
 	const struct ckpt_save_step *shape = &ckpt_save_steps[i];
-	uint32_t version = step->summary.version;
+	uint32_t version = step->version->is.version;
 	const char *metadata = version == 2 ? shape->metadata2 : shape->metadata;
 	struct ckpt_record r;
 
@@ -480,10 +480,10 @@ void ckpt_save_check_files(struct ckpt_step *step, unsigned i)
 	ck_assert_uint_eq(ckpt_manifest_count(m), n + 1);
 	ckpt_manifest_totals(m, &total_files, &total_bytes);
 	ck_assert_uint_eq(total_bytes, bytes);
-	ck_assert_uint_eq(step->summary.bytes, bytes);
-	ck_assert_uint_eq(step->summary.files, total_files);
+	ck_assert_uint_eq(step->version->is.bytes, bytes);
+	ck_assert_uint_eq(step->version->is.files, total_files);
 	ck_assert_uint_eq(total_files, files);
-	ck_assert_uint_eq(step->summary.dir_mode, 0751);
+	ck_assert_uint_eq(step->version->is.dir_mode, 0751);
 	ckpt_manifest_unref(m);
 }
 
@@ -505,7 +505,7 @@ char *ckpt_save_listing(struct ckpt_store *s)
 	ck_assert_ptr_nonnull(out);
 	ck_ok(ckpt_step_list(s, NULL, COMMITTED_STATES, &steps, &count));
 	for (size_t n = 0; n < count; n++) {
-		const struct ckpt_summary *sum = &steps[n]->summary;
+		const struct ckpt_summary *sum = &steps[n]->version->is;
 
 		ckpt_hex(sum->manifest_sha256, 32, hex);
 		fprintf(out,
@@ -639,10 +639,10 @@ static size_t check_listed(struct ckpt_store *s, const struct ckpt_save_log *log
 		ck_assert_msg(happened(log, i, CKPT_SAVE_COMMITS, point), "I3: %s was not committed", name);
 		ckpt_save_check_step(step, i);
 		if (happened(log, i, CKPT_SAVE_METADATA_OK, point))
-			ck_assert_msg(step->summary.version == 2,
+			ck_assert_msg(step->version->is.version == 2,
 				      "I2: new metadata of %s was acknowledged, and is gone", name);
 		if (!happened(log, i, CKPT_SAVE_METADATA, point))
-			ck_assert_uint_eq(step->summary.version, 1);
+			ck_assert_uint_eq(step->version->is.version, 1);
 		if (ckpt_save_steps[i].folder)
 			check_folder(s, step, i);
 		ckpt_step_unref(step);

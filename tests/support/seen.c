@@ -76,10 +76,10 @@ static void look_at_step(FILE *out, struct ckpt_step *step)
 	struct ckpt_record r = {0};
 
 	fprintf(out, "%s %s%s", states[state], *step->folder_id ? "*/" : "", step->name);
-	if (has_manifest && !ckpt_step_record(step, step->summary.version, &r)) {
-		fprintf(out, " v%u by v%u %s %s%s%s\n", step->summary.version, step->deleted_by, r.metadata,
-			step->summary.event, step->summary.pinned ? " pinned" : "",
-			step->summary.temporary ? " temporary" : "");
+	if (has_manifest && !ckpt_step_record(step, step->version->is.version, &r)) {
+		fprintf(out, " v%u by v%u %s %s%s%s\n", step->version->is.version, step->deleted_by, r.metadata,
+			step->version->is.event, step->version->is.pinned ? " pinned" : "",
+			step->version->is.temporary ? " temporary" : "");
 		look_at_files(out, step);
 		ckpt_record_done(&r);
 	} else if (!has_manifest) {

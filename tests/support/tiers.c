@@ -174,7 +174,7 @@ static void check_repacked(struct ckpt_store *s)
 {
 	struct ckpt_step *step = ckpt_step_find(s, "", steps[F].name);
 
-	ck_assert_str_eq(step->summary.event, CKPT_EVENT_REPACK);
+	ck_assert_str_eq(step->version->is.event, CKPT_EVENT_REPACK);
 	ckpt_step_unref(step);
 }
 

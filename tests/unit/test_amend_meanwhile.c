@@ -76,7 +76,7 @@ static uint32_t version(void)
 {
 	LOCK_SCOPE(&base->lock);
 
-	return base->summary.version;
+	return base->version->is.version;
 }
 
 // --- Names of pending files -------------------------------------------------------------------------------------------

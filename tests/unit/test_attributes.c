@@ -131,7 +131,7 @@ static struct ckpt_summary summary_now(void)
 {
 	LOCK_SCOPE(&step->lock);
 
-	return step->summary;
+	return step->version->is;
 }
 
 static bool has_changes(void)
@@ -163,7 +163,7 @@ START_TEST(changes_are_seen_at_once_and_are_one_version_a_second_after_the_last)
 
 	ck_ok(set_mode("model.bin", 0600));
 	ck_assert_uint_eq(mode_now("model.bin"), 0600);
-	ck_assert_uint_eq(step->summary.version, 1);
+	ck_assert_uint_eq(step->version->is.version, 1);
 	usleep(600000);
 	ck_ok(set_time("sub", 1000));
 	ck_ok(set_mode("", 0750));
@@ -177,7 +177,7 @@ START_TEST(changes_are_seen_at_once_and_are_one_version_a_second_after_the_last)
 		usleep(1000);
 	ck_assert(!has_changes());
 	reopen_store();
-	ck_assert_uint_eq(step->summary.version, 2);
+	ck_assert_uint_eq(step->version->is.version, 2);
 	ck_assert_uint_eq(mode_now("model.bin"), 0600);
 	ck_assert_int_eq(entry_in(m, "sub").mtime_s, 1000);
 	ck_assert(has_xattr("sub", "user.new", "new") && has_xattr("model.bin", "user.old", "old"));
@@ -239,7 +239,7 @@ START_TEST(xattrs_are_set_and_removed_as_their_flags_say)
 	ck_error(set_xattr("model.bin", "user.old", NULL, 0), ENODATA);
 	ck_assert(!has_xattr("model.bin", "user.old", "old"));
 	ck_ok(ckpt_change_publish(step));
-	ck_assert_uint_eq(step->summary.version, 2);
+	ck_assert_uint_eq(step->version->is.version, 2);
 	reopen_store();
 	ck_assert(has_xattr("model.bin", "user.new", "") && !has_xattr("model.bin", "user.old", "old"));
 }
@@ -270,7 +270,7 @@ START_TEST(an_addition_brings_them_along)
 	}
 	ck_ok(ckpt_amend_add(step, "more"));
 	ck_assert(!ckpt_attributes_any(step));
-	ck_assert_uint_eq(step->summary.version, 2);
+	ck_assert_uint_eq(step->version->is.version, 2);
 	reopen_store();
 	ck_assert_uint_eq(mode_now("model.bin"), 0600);
 	ck_assert(ckpt_staged_has(step, "more"));
@@ -320,7 +320,7 @@ START_TEST(a_reopened_step_has_them)
 	ck_ok(set_xattr("model.bin", "user.old", NULL, 0));
 	ck_ok(set_xattr("model.bin", "user.new", "new", 0));
 	ck_ok(ckpt_reopen(step, &now));
-	ck_assert_uint_eq(step->summary.version, 2);
+	ck_assert_uint_eq(step->version->is.version, 2);
 	ck_assert_int_eq(fstatat(now->dirfd, "model.bin", &st, 0), 0);
 	ck_assert_uint_eq(st.st_mode & 07777, 0604);
 	ck_assert_int_eq(fstatat(now->dirfd, "sub/w", &st, 0), 0);
@@ -357,7 +357,7 @@ START_TEST(an_orderly_end_makes_a_version_of_them)
 {
 	ck_ok(set_mode("model.bin", 0600));
 	reopen_store();
-	ck_assert_uint_eq(step->summary.version, 2);
+	ck_assert_uint_eq(step->version->is.version, 2);
 	ck_assert_uint_eq(mode_now("model.bin"), 0600);
 }
 END_TEST
@@ -394,7 +394,7 @@ START_TEST(many_files_are_one_version)
 		ck_ok(set_mode(name, 0600 + (uint32_t)i % 64));
 	}
 	ck_ok(ckpt_change_publish(step));
-	ck_assert_uint_eq(step->summary.version, 2);
+	ck_assert_uint_eq(step->version->is.version, 2);
 	for (int i = 0; i < 300; i++) {
 		snprintf(name, sizeof(name), "%d", i);
 		ck_assert_uint_eq(mode_now(name), 0600 + (uint32_t)i % 64);

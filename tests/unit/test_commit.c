@@ -18,7 +18,7 @@ static char *metadata_of(struct ckpt_step *step)
 	struct ckpt_record r;
 	char *metadata;
 
-	ck_ok(ckpt_step_record(step, step->summary.version, &r));
+	ck_ok(ckpt_step_record(step, step->version->is.version, &r));
 	metadata = TAKE_PTR(r.metadata);
 	ckpt_record_done(&r);
 	return metadata;
@@ -270,7 +270,7 @@ START_TEST(threads_that_commit_one_step_get_one_answer)
 			pthread_join(sides[i].thread, NULL);
 			ck_assert_int_eq(sides[i].result, 0);
 		}
-		ck_assert_uint_eq(step->summary.version, 1);
+		ck_assert_uint_eq(step->version->is.version, 1);
 		ckpt_step_unref(step);
 	}
 }
@@ -339,7 +339,7 @@ static void count_committed(void *arg, struct ckpt_step *step)
 {
 	ck_assert_ptr_eq(arg, &told);
 	ck_assert_int_eq(step->state, CKPT_STEP_COMMITTED);
-	ck_assert_str_eq(step->name, step->summary.name);
+	ck_assert_str_eq(step->name, step->version->is.name);
 	told_of = step;
 	told++;
 }
@@ -375,15 +375,15 @@ START_TEST(who_joins_late_brings_his_metadata_as_a_new_version)
 	CLEANUP_FREE char *metadata = NULL;
 
 	ck_ok(ckpt_staged_commit(step, 0, "{\"temporary\":true}"));
-	ck_assert(step->summary.temporary);
+	ck_assert(step->version->is.temporary);
 	ck_ok(ckpt_staged_commit(step, 0, NULL)); // brings none
 	ck_ok(ckpt_staged_commit(step, 0, "{\"temporary\":true}"));
-	ck_assert_uint_eq(step->summary.version, 1);
+	ck_assert_uint_eq(step->version->is.version, 1);
 	ck_ok(ckpt_staged_commit(step, 0, "{}")); // says nothing
-	ck_assert_uint_eq(step->summary.version, 1);
+	ck_assert_uint_eq(step->version->is.version, 1);
 	ck_ok(ckpt_staged_commit(step, 0, "{\"temporary\":false}"));
-	ck_assert_uint_eq(step->summary.version, 2);
-	ck_assert(!step->summary.temporary);
+	ck_assert_uint_eq(step->version->is.version, 2);
+	ck_assert(!step->version->is.temporary);
 	metadata = metadata_of(step);
 	ck_assert_str_eq(metadata, "{\"temporary\":false}");
 	ckpt_step_unref(step);
@@ -418,12 +418,12 @@ START_TEST(metadata_from_many_threads_is_a_row_of_versions)
 		pthread_join(sides[i].thread, NULL);
 		ck_assert_int_eq(sides[i].result, 0);
 	}
-	for (uint32_t version = 1; version <= step->summary.version; version++) {
+	for (uint32_t version = 1; version <= step->version->is.version; version++) {
 		ck_ok(ckpt_step_record(step, version, &r));
 		ck_assert_uint_eq(r.summary.version, version);
 		ckpt_record_done(&r);
 	}
-	ck_error(ckpt_step_record(step, step->summary.version + 1, &r), ENOENT);
+	ck_error(ckpt_step_record(step, step->version->is.version + 1, &r), ENOENT);
 	before = ckpt_save_listing(s);
 	ckpt_step_unref(step);
 	ckpt_fixture_reopen();
@@ -478,7 +478,7 @@ static uint64_t manifest_bytes_with(const char *name, size_t len)
 	ck_ok(ckpt_step_manifest(step, &m));
 	ck_assert_uint_eq(ckpt_manifest_count(m), 17);
 	ckpt_manifest_unref(m);
-	bytes = step->summary.manifest_bytes;
+	bytes = step->version->is.manifest_bytes;
 	ckpt_step_unref(step);
 	return bytes;
 }
@@ -550,7 +550,7 @@ START_TEST(a_commit_gives_the_name_that_a_rename_gave_meanwhile)
 		found = ckpt_step_find(s, "", renamer.result ? "1" : "2");
 		ck_assert_ptr_eq(found, step);
 		ckpt_step_unref(found);
-		ck_assert_str_eq(step->summary.name, renamer.result ? "1" : "2");
+		ck_assert_str_eq(step->version->is.name, renamer.result ? "1" : "2");
 		ckpt_step_unref(step);
 		ckpt_fixture_close();
 		ckpt_fixture_open();
@@ -709,8 +709,8 @@ START_TEST(the_name_of_an_unknown_outcome_cannot_be_taken_nor_changed)
 	how.name = "1";
 	how.metadata = "{\"temporary\":true}"; // the first attempt brought none
 	ck_ok(ckpt_commit(step, &how));
-	ck_assert_uint_eq(step->summary.version, 2);
-	ck_assert(step->summary.temporary);
+	ck_assert_uint_eq(step->version->is.version, 2);
+	ck_assert(step->version->is.temporary);
 	ckpt_staged_check(step, "file", "text");
 	ckpt_step_unref(step);
 }

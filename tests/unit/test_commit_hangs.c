@@ -78,7 +78,7 @@ START_TEST(a_disk_that_hangs_ends_the_wait_and_not_the_commit)
 	s->settings.commit_timeout_ns = LONG_NS;
 	hang(false);
 	ck_ok(ckpt_staged_commit(step, 0, NULL));
-	ck_assert_uint_eq(step->summary.version, 1);
+	ck_assert_uint_eq(step->version->is.version, 1);
 	ckpt_staged_check(step, "file", "text");
 }
 END_TEST

@@ -73,8 +73,8 @@ START_TEST(a_rename_that_holds_the_gate_names_the_step)
 	ck_ok(end(&w));
 	assert_found(to[_i].folder_id, to[_i].name, true);
 	assert_found("", "1", false);
-	ck_assert_str_eq(step->summary.name, to[_i].name);
-	ck_assert_str_eq(step->summary.folder_id, to[_i].folder_id);
+	ck_assert_str_eq(step->version->is.name, to[_i].name);
+	ck_assert_str_eq(step->version->is.folder_id, to[_i].folder_id);
 }
 END_TEST
 
@@ -108,7 +108,7 @@ START_TEST(a_commit_takes_the_step_to_another_folder)
 	ck_ok(ckpt_commit(step, &how));
 	assert_found(elsewhere, how.name, true);
 	assert_found("", "1", false);
-	ck_assert_str_eq(step->summary.folder_id, elsewhere);
+	ck_assert_str_eq(step->version->is.folder_id, elsewhere);
 	ckpt_staged_check(step, "file", "text");
 }
 END_TEST

@@ -167,8 +167,8 @@ START_TEST(the_bytes_are_in_packs_and_the_raw_files_are_gone)
 	static const char *const paths[] = {"config", "sub/link", "twin", "sub/large"};
 
 	ck_ok(ckpt_cool(step, &plain, &done));
-	ck_assert(step->summary.packed && step->summary.sealed);
-	ck_assert_str_eq(step->summary.event, "cool");
+	ck_assert(step->version->is.packed && step->version->is.sealed);
+	ck_assert_str_eq(step->version->is.event, "cool");
 	for (size_t i = 0; i < ARRAY_LEN(paths); i++) {
 		ck_assert_int_eq(entry(paths[i]).content, CKPT_CONTENT_CHUNKS);
 		ck_assert_msg(!has_raw(paths[i]), "%s", paths[i]);
@@ -180,20 +180,20 @@ START_TEST(the_bytes_are_in_packs_and_the_raw_files_are_gone)
 	ck_assert(done.stored_bytes && done.stored_bytes < LARGE / 4); // it repeats
 	check_all();
 	drop_cache();
-	ck_assert(step->summary.packed);
+	ck_assert(step->version->is.packed);
 	check_all();
 }
 END_TEST
 
 START_TEST(clients_see_nothing_of_it)
 {
-	struct ckpt_summary was = step->summary;
+	struct ckpt_summary was = step->version->is;
 	struct ckpt_entry config = entry("config"), is;
 
 	ck_ok(ckpt_cool(step, &plain, &done));
-	ck_assert_int_eq(step->summary.committed_ns, was.committed_ns);
-	ck_assert(step->summary.sequence == was.sequence && step->summary.version == was.version + 1);
-	ck_assert(step->summary.files == was.files && step->summary.bytes == was.bytes);
+	ck_assert_int_eq(step->version->is.committed_ns, was.committed_ns);
+	ck_assert(step->born.sequence == was.sequence && step->version->is.version == was.version + 1);
+	ck_assert(step->version->is.files == was.files && step->version->is.bytes == was.bytes);
 	is = entry("config");
 	config.content = CKPT_CONTENT_CHUNKS;
 	ck_assert_mem_eq(&is, &config, sizeof(is));
@@ -205,9 +205,9 @@ START_TEST(a_cold_step_is_not_cooled_again)
 	uint32_t version;
 
 	ck_ok(ckpt_cool(step, &plain, &done));
-	version = step->summary.version;
+	version = step->version->is.version;
 	ck_ok(ckpt_cool(step, &plain, &done));
-	ck_assert(step->summary.version == version && packs() == 1);
+	ck_assert(step->version->is.version == version && packs() == 1);
 	ck_assert(!done.files && !done.bytes && !done.stored_bytes);
 }
 END_TEST
@@ -219,7 +219,7 @@ START_TEST(a_step_that_is_not_sealed_stays_raw)
 	close(ckpt_staged_put(other, "config", "text"));
 	ck_ok(ckpt_commit(other, &ckpt_staged_plain));
 	ck_error(ckpt_cool(other, &plain, &done), ENODATA);
-	ck_assert(!other->summary.packed && !packs());
+	ck_assert(!other->version->is.packed && !packs());
 	ckpt_staged_check(other, "config", "text");
 	ckpt_step_unref(other);
 }
@@ -244,15 +244,15 @@ START_TEST(who_is_told_to_stop_changes_nothing)
 {
 	int chunks = 2;
 	struct ckpt_tier_how how = {.pack_bytes = 64 << 20, .go_on = stop, .arg = &chunks};
-	uint32_t version = step->summary.version;
+	uint32_t version = step->version->is.version;
 
 	ck_error(ckpt_cool(step, &how, &done), EINTR);
-	ck_assert(step->summary.version == version && !step->summary.packed && has_raw("sub/large"));
+	ck_assert(step->version->is.version == version && !step->version->is.packed && has_raw("sub/large"));
 	check_all();
 	ck_ok(ckpt_cool(step, &plain, &done));
 	chunks = 2;
 	ck_error(ckpt_warm(step, &how, &done), EINTR);
-	ck_assert(step->summary.packed && !has_raw("sub/large"));
+	ck_assert(step->version->is.packed && !has_raw("sub/large"));
 	check_all();
 }
 END_TEST
@@ -261,7 +261,7 @@ static bool until_packed(void *arg __attribute__((unused)), uint64_t bytes __att
 {
 	LOCK_SCOPE(&step->lock);
 
-	return !step->summary.packed;
+	return !step->version->is.packed;
 }
 
 START_TEST(who_is_told_to_stop_leaves_raw_files_to_the_next_cooling)
@@ -270,12 +270,12 @@ START_TEST(who_is_told_to_stop_leaves_raw_files_to_the_next_cooling)
 	uint32_t version;
 
 	ck_error(ckpt_cool(step, &how, &done), EINTR);
-	ck_assert(step->summary.packed && has_raw("config") && has_raw("sub/large"));
+	ck_assert(step->version->is.packed && has_raw("config") && has_raw("sub/large"));
 	check_all();
-	version = step->summary.version;
+	version = step->version->is.version;
 	ck_ok(ckpt_cool(step, &plain, &done));
 	ck_assert(!has_raw("config") && !has_raw("sub/large"));
-	ck_assert(done.files == 3 && !done.stored_bytes && step->summary.version == version);
+	ck_assert(done.files == 3 && !done.stored_bytes && step->version->is.version == version);
 	check_all();
 }
 END_TEST
@@ -302,7 +302,7 @@ START_TEST(what_is_added_meanwhile_stays_raw)
 	struct ckpt_tier_how how = {.pack_bytes = 64 << 20, .go_on = add_late, .arg = &added};
 
 	ck_ok(ckpt_cool(step, &how, &done));
-	ck_assert(added && step->summary.packed && !step->summary.sealed);
+	ck_assert(added && step->version->is.packed && !step->version->is.sealed);
 	ck_assert_int_eq(entry("late").content, CKPT_CONTENT_RAW);
 	ck_assert_int_eq(entry("sub/large").content, CKPT_CONTENT_CHUNKS);
 	ckpt_staged_check(step, "late", "late");
@@ -319,7 +319,7 @@ START_TEST(a_step_that_is_being_removed_is_left_alone)
 {
 	ck_ok(ckpt_staged_remove(step, "empty"));
 	ck_error(ckpt_cool(step, &plain, &done), EBUSY);
-	ck_assert(!step->summary.packed && has_raw("sub/large"));
+	ck_assert(!step->version->is.packed && has_raw("sub/large"));
 }
 END_TEST
 
@@ -341,7 +341,7 @@ START_TEST(packs_of_a_step_that_is_removed_meanwhile_go_with_the_garbage)
 	struct ckpt_gc_done gone;
 
 	ck_error(ckpt_cool(step, &how, &done), EBUSY);
-	ck_assert(removed && !step->summary.packed && packs() > 0);
+	ck_assert(removed && !step->version->is.packed && packs() > 0);
 	ck_assert_uint_eq(ckpt_garbage_packs(s), packs());
 	ck_ok(ckpt_gc(s, &all, &gone));
 	ck_assert_uint_eq(packs(), 0);
@@ -534,9 +534,9 @@ START_TEST(warming_brings_the_raw_files_back_as_they_were)
 	uint32_t version;
 
 	ck_ok(ckpt_cool(step, &plain, &done));
-	version = step->summary.version;
+	version = step->version->is.version;
 	ck_ok(ckpt_warm(step, &plain, &done));
-	ck_assert(step->summary.version == version && step->summary.packed && step->summary.sealed);
+	ck_assert(step->version->is.version == version && step->version->is.packed && step->version->is.sealed);
 	ck_assert(done.files == 3 && done.bytes == LARGE + 8);
 	ck_assert(has_raw("config") && has_raw("twin") && has_raw("sub/large"));
 	snprintf(raw, sizeof(raw), "%s/config", step->session);
@@ -559,10 +559,10 @@ START_TEST(a_warm_step_is_cooled_without_a_new_pack_or_version)
 	uint32_t version;
 
 	ck_ok(ckpt_cool(step, &plain, &done));
-	version = step->summary.version;
+	version = step->version->is.version;
 	ck_ok(ckpt_warm(step, &plain, &done));
 	ck_ok(ckpt_cool(step, &plain, &done));
-	ck_assert(!done.stored_bytes && done.files == 3 && packs() == 1 && step->summary.version == version);
+	ck_assert(!done.stored_bytes && done.files == 3 && packs() == 1 && step->version->is.version == version);
 	ck_assert(done.bytes == LARGE + 8 && !has_raw("sub/large") && !has_raw("config") && !has_raw("sub/link"));
 	check_all();
 }
@@ -587,7 +587,7 @@ START_TEST(only_some_files_are_warmed)
 
 	ck_ok(ckpt_cool(step, &plain, &done));
 	ck_ok(ckpt_warm(step, &how, &done));
-	ck_assert(done.files == 1 && step->summary.packed);
+	ck_assert(done.files == 1 && step->version->is.packed);
 	ck_assert(has_raw("sub/large") && !has_raw("config"));
 	how.only = "sub/*"; // by one of its names a file is wanted
 	ck_ok(ckpt_warm(step, &how, &done));
@@ -604,11 +604,11 @@ START_TEST(a_step_with_damaged_packs_stays_cold)
 	uint32_t version;
 
 	ck_ok(ckpt_cool(step, &plain, &done));
-	version = step->summary.version;
+	version = step->version->is.version;
 	damage_packs(49);
 	drop_cache();
 	ck_error(ckpt_warm(step, &plain, &done), EIO);
-	ck_assert(step->summary.packed && step->summary.version == version);
+	ck_assert(step->version->is.packed && step->version->is.version == version);
 	ck_assert(!has_raw("sub/large"));
 	ck_assert_uint_eq(ckpt_save_errors(s, "its files could not be read from packs"), 1);
 	damage_packs(49);

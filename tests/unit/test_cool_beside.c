@@ -141,15 +141,15 @@ START_TEST(weights_are_nothing_beside_their_master)
 	uint32_t version;
 
 	ck_ok(ckpt_cool(step, &plain, &done));
-	ck_assert(step->summary.packed && done.files == 2 && !done.deduplicated_bytes);
+	ck_assert(step->version->is.packed && done.files == 2 && !done.deduplicated_bytes);
 	check_based(step, 2);
 	check_both(step);
 	drop_cache();
 	check_both(step);
 	check_based(step, 2);
-	version = step->summary.version;
+	version = step->version->is.version;
 	ck_ok(ckpt_cool(step, &plain, &done));
-	ck_assert(step->summary.version == version && !done.stored_bytes);
+	ck_assert(step->version->is.version == version && !done.stored_bytes);
 }
 END_TEST
 

@@ -48,7 +48,7 @@ START_TEST(a_full_disk_gets_back_what_no_version_names)
 	ck_error(ckpt_cool(step, &how, &done), ENOSPC);
 	ckpt_hook_set(pwrite, real_pwrite);
 	ck_assert_uint_eq(ckpt_packed_count(s), 0);
-	ck_assert(!step->summary.packed);
+	ck_assert(!step->version->is.packed);
 	ck_ok(ckpt_cool(step, &how, &done));
 	ck_assert_uint_eq(ckpt_packed_count(s), 3);
 	ck_ok(ckpt_packed_read(step, "0", "a"));
@@ -97,7 +97,7 @@ START_TEST(a_step_for_which_there_is_no_room_is_not_warmed_in_part)
 	ck_ok(ckpt_cool(step, &plain, &done));
 	ckpt_hook_set(room, little_room);
 	ck_error(ckpt_warm(step, &plain, &done), ENOSPC);
-	ck_assert_str_eq(step->summary.event, CKPT_EVENT_COOL);
+	ck_assert_str_eq(step->version->is.event, CKPT_EVENT_COOL);
 	ckpt_hooks_restore(&before);
 	ck_ok(ckpt_warm(step, &plain, &done));
 }
@@ -126,7 +126,7 @@ START_TEST(packs_whose_version_finds_no_room_are_gone_or_expected_to_go)
 			ck_assert_uint_eq(ckpt_packed_count(s), 0);
 		}
 	}
-	ck_assert(step->summary.packed);
+	ck_assert(step->version->is.packed);
 }
 END_TEST
 

@@ -63,14 +63,14 @@ static bool is_cold(unsigned i)
 {
 	LOCK_SCOPE(&steps[i]->lock);
 
-	return steps[i]->summary.packed;
+	return steps[i]->version->is.packed;
 }
 
 static bool is_sealed(unsigned i)
 {
 	LOCK_SCOPE(&steps[i]->lock);
 
-	return steps[i]->summary.sealed;
+	return steps[i]->version->is.sealed;
 }
 
 static bool has_raw(unsigned i)

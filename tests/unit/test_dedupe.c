@@ -163,7 +163,7 @@ START_TEST(a_cooling_that_ended_goes_on_where_it_was)
 	struct ckpt_tier_done done;
 
 	ck_error(ckpt_cool(one, &how, &done), EINTR);
-	ck_assert(!one->summary.packed);
+	ck_assert(!one->version->is.packed);
 	ck_assert_uint_eq(ckpt_packed_count(s), 2);
 	ckpt_step_unref(one);
 	ckpt_fixture_reopen();

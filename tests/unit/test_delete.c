@@ -127,7 +127,7 @@ START_TEST(an_undeleted_step_is_as_it_was)
 		has("1000", "the bytes");
 		ck_assert_uint_eq(ckpt_save_count(s, CKPT_STEP_DELETED), 0);
 		step = ckpt_step_find(s, "", "1000");
-		ck_assert_uint_eq(step->summary.version, 4);
+		ck_assert_uint_eq(step->version->is.version, 4);
 		ck_ok(ckpt_step_record(step, 4, &r));
 		ck_assert_str_eq(r.metadata, "{\"metrics\":{\"loss\":1.5}}");
 		ckpt_record_done(&r);

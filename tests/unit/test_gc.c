@@ -293,7 +293,7 @@ START_TEST(what_a_version_needs_that_nobody_knows_stays)
 	ckpt_step_unref(a);
 	ckpt_fixture_gc_reopen();
 	a = ckpt_step_find(s, "", "a");
-	ck_assert_uint_eq(a->summary.version, 3);
+	ck_assert_uint_eq(a->version->is.version, 3);
 	ck_ok(ckpt_packed_read(a, "0", "a0"));
 	ckpt_step_unref(a);
 }

@@ -317,11 +317,11 @@ START_TEST(it_stops_soon_and_rests)
 
 	ckpt_hook_set(sleep_ns, count_sleep);
 	(void)ckpt_gc_behind(s, &behind, &stop);
-	ck_assert_str_eq(b->summary.event, "cool");
+	ck_assert_str_eq(b->version->is.event, "cool");
 	stop = false;
 	behind.after_ns = 0;
 	(void)ckpt_gc_behind(s, &behind, &stop);
-	ck_assert_str_eq(b->summary.event, CKPT_EVENT_REPACK);
+	ck_assert_str_eq(b->version->is.event, CKPT_EVENT_REPACK);
 	ck_assert_int_gt(slept_ns, 0);
 	ck_ok(ckpt_packed_read(b, "0", SHARED));
 	ck_assert(!ckpt_packed_is_there(s, &pack));
@@ -347,7 +347,7 @@ START_TEST(after_a_long_round_it_has_a_pause)
 	ckpt_hook_set(mono_ns, mono_later_ns);
 	ckpt_hook_set(sleep_ns, sleep_longer);
 	(void)ckpt_gc_behind(s, &behind, &stop);
-	ck_assert_str_eq(b->summary.event, CKPT_EVENT_REPACK);
+	ck_assert_str_eq(b->version->is.event, CKPT_EVENT_REPACK);
 	ck_assert_int_gt(later_ns, 0);
 	ck_assert_int_gt(behind.after_ns, ckpt_sys.mono_ns());
 	ckpt_step_unref(b);

@@ -39,7 +39,7 @@ static void has(const char *json)
 {
 	struct ckpt_record r;
 
-	ck_ok(ckpt_step_record(step, step->summary.version, &r));
+	ck_ok(ckpt_step_record(step, step->version->is.version, &r));
 	ck_assert_msg(!r.metadata == !json && (!json || !strcmp(r.metadata, json)), "%s, not %s", r.metadata, json);
 	ckpt_record_done(&r);
 }
@@ -216,9 +216,9 @@ START_TEST(a_later_marker_wins_and_takes_nothing_away)
 	ck_ok(ckpt_commit(step, &ckpt_staged_plain));
 	ck_ok(ckpt_staged_commit(step, 0, "{\"metrics\":{\"loss\":5},\"temporary\":true}"));
 	has("{\"extras\":{\"tag\":\"x\"},\"metrics\":{\"acc\":2,\"loss\":5},\"temporary\":true}");
-	ck_assert_uint_eq(step->summary.version, 2);
+	ck_assert_uint_eq(step->version->is.version, 2);
 	ck_ok(ckpt_staged_commit(step, 0, "{\"metrics\":{\"loss\":5},\"temporary\":true}"));
-	ck_assert_uint_eq(step->summary.version, 2);
+	ck_assert_uint_eq(step->version->is.version, 2);
 }
 END_TEST
 

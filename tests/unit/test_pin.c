@@ -52,7 +52,7 @@ static struct ckpt_summary summary(struct ckpt_store *store, const char *name)
 	struct ckpt_summary found;
 
 	ck_assert_ptr_nonnull(step);
-	found = step->summary;
+	found = step->version->is;
 	ckpt_staged_check(step, "model.bin", "one");
 	ckpt_step_unref(step);
 	return found;

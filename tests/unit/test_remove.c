@@ -156,7 +156,7 @@ static void until_ended(void)
 static void is_version(uint32_t version, bool has_model)
 {
 	ck_assert_int_eq(ckpt_step_state(step), CKPT_STEP_COMMITTED);
-	ck_assert_uint_eq(step->summary.version, version);
+	ck_assert_uint_eq(step->version->is.version, version);
 	ck_assert_uint_eq(ckpt_save_count(s, CKPT_STEP_COMMITTED), 1);
 	ck_assert_int_eq(ckpt_staged_has(step, "model.bin"), has_model);
 	ckpt_staged_check(step, "sub/w", "w");
@@ -401,7 +401,7 @@ START_TEST(marks_go_on_where_the_step_gets_another_version)
 	ck_assert(ckpt_removal_has(step, m, index_of("model.bin")));
 	ck_ok(ckpt_remove_entry(step, m, index_of("sub"), "w", false, c.pid)); // by whoever has the version before
 	until_ended();
-	ck_assert_uint_eq(step->summary.version, 4);
+	ck_assert_uint_eq(step->version->is.version, 4);
 	ck_assert(!ckpt_staged_has(step, "model.bin") && !ckpt_staged_has(step, "sub/w") &&
 		  ckpt_staged_has(step, "sub"));
 	ckpt_staged_check(step, "late", "late");
@@ -481,7 +481,7 @@ START_TEST(more_processes_than_there_is_room_for_remove_all_the_same)
 	}
 	for (int i = 0; i < WAIT_MS && ckpt_removal_any(many); i++)
 		usleep(1000);
-	ck_assert_uint_eq(many->summary.files, 0);
+	ck_assert_uint_eq(many->version->is.files, 0);
 	for (size_t i = 0; i < ARRAY_LEN(children); i++)
 		child_end(&children[i], SIGKILL, 0);
 	ckpt_manifest_unref(of_many);

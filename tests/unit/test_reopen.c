@@ -202,15 +202,15 @@ END_TEST
 START_TEST(its_commit_is_the_next_version_and_the_one_before_is_in_the_trash)
 {
 	struct ckpt_step *step = reopen();
-	uint64_t ino = base->summary.dir_ino;
+	uint64_t ino = base->born.dir_ino;
 
 	write_anew(step, "config.json", "{\"new\":1}");
 	ck_ok(ckpt_commit(step, &ckpt_staged_plain));
 	for (int i = 0; i < 2; i++) {
 		struct ckpt_step *found = ckpt_step_find(s, "", "1000");
 
-		ck_assert_uint_eq(found->summary.version, 2);
-		ck_assert_uint_eq(found->summary.dir_ino, ino);
+		ck_assert_uint_eq(found->version->is.version, 2);
+		ck_assert_uint_eq(found->born.dir_ino, ino);
 		ckpt_staged_check(found, "config.json", "{\"new\":1}");
 		ckpt_staged_check(found, "model.bin", "committed");
 		ckpt_step_unref(found);
@@ -242,7 +242,7 @@ START_TEST(a_reader_beside_sees_what_it_became)
 	ck_ok(ckpt_follow_refresh(reader));
 	found = ckpt_step_find(reader, "", "1000");
 	ck_assert_ptr_nonnull(found);
-	ck_assert_uint_eq(found->summary.version, 2);
+	ck_assert_uint_eq(found->version->is.version, 2);
 	ckpt_staged_check(found, "config.json", "{\"new\":1}");
 	ckpt_step_unref(found);
 	ckpt_store_close(reader);
@@ -255,9 +255,9 @@ static void listed_is(struct ckpt_step *step, uint32_t version, uint64_t sequenc
 	struct ckpt_step *found = ckpt_step_find(s, "", "1000");
 
 	ck_assert_ptr_eq(found, step);
-	ck_assert_uint_eq(step->summary.version, version);
-	ck_assert_uint_eq(step->summary.sequence, sequence);
-	ck_assert_str_eq(step->summary.event, "quiet");
+	ck_assert_uint_eq(step->version->is.version, version);
+	ck_assert_uint_eq(step->born.sequence, sequence);
+	ck_assert_str_eq(step->version->is.event, "quiet");
 	ck_assert_uint_eq(ckpt_save_count(s, CKPT_STEP_LEFT), 0);
 	ckpt_step_unref(found);
 }
@@ -265,7 +265,7 @@ static void listed_is(struct ckpt_step *step, uint32_t version, uint64_t sequenc
 START_TEST(an_edit_that_is_quiet_is_a_version_in_the_place_of_the_one_before)
 {
 	struct ckpt_step *step = reopen();
-	uint64_t sequence = base->summary.sequence;
+	uint64_t sequence = base->born.sequence;
 
 	write_anew(step, "config.json", "new");
 	usleep(100000);
@@ -329,13 +329,13 @@ START_TEST(arrays_that_are_written_anew_need_the_longer_time_and_make_it_the_lat
 	ck_assert_int_eq(ckpt_step_state(step), CKPT_STEP_STAGED);
 	ckpt_staged_quiet(step);
 	ck_assert(wait_for(step, CKPT_STEP_COMMITTED));
-	ck_assert_uint_eq(step->summary.version, 2);
-	ck_assert_uint_gt(step->summary.sequence, base->summary.sequence);
+	ck_assert_uint_eq(step->version->is.version, 2);
+	ck_assert_uint_gt(step->born.sequence, base->born.sequence);
 	ckpt_step_unref(step);
 }
 END_TEST
 
-// base->summary.profile, commit_quiet in ms, and the time after the last change in ms at which it is (not yet) a version.
+// base->version->is.profile, commit_quiet in ms, and the time after the last change in ms at which it is (not yet) a version.
 static const struct {
 	const char *profile;
 	int64_t commit_quiet_ms, waits_ms, done_ms;
@@ -361,7 +361,7 @@ START_TEST(the_longer_time_is_six_times_commit_quiet_or_thirty_where_an_event_is
 
 	s->settings.commit_quiet_ns = INT64_C(3600000000000);
 	save_arrays();
-	snprintf(base->summary.profile, sizeof(base->summary.profile), "%s", re_saves[_i].profile);
+	snprintf(base->version->is.profile, sizeof(base->version->is.profile), "%s", re_saves[_i].profile);
 	step = reopen();
 	rewrite(step, "a.npy", 8);
 	__atomic_store_n(&ckpt_reopen_of(step)->rewritten, true, __ATOMIC_RELAXED);
@@ -470,7 +470,7 @@ START_TEST(an_orderly_end_commits_what_is_closed_and_whole)
 	write_anew(step, "config.json", "new");
 	ckpt_step_unref(step);
 	start_anew();
-	ck_assert_uint_eq(base->summary.version, 2);
+	ck_assert_uint_eq(base->version->is.version, 2);
 	ckpt_staged_check(base, "config.json", "new");
 	ck_assert_uint_eq(ckpt_save_count(s, CKPT_STEP_LEFT), 0);
 	save_arrays();
@@ -480,7 +480,7 @@ START_TEST(an_orderly_end_commits_what_is_closed_and_whole)
 	ckpt_step_unref(TAKE_PTR(base));
 	ckpt_fixture_reopen();
 	base = ckpt_step_find(s, "", "2000");
-	ck_assert_uint_eq(base->summary.version, 1);
+	ck_assert_uint_eq(base->version->is.version, 1);
 	ck_assert_uint_eq(ckpt_save_count(s, CKPT_STEP_LEFT), 1);
 }
 END_TEST
@@ -496,7 +496,7 @@ static void stand_still(const char *name, const char *metadata, bool temporary)
 	write_anew(step, "config.json", "new");
 	ckpt_staged_quiet(step);
 	ck_assert(wait_for(step, CKPT_STEP_COMMITTED));
-	ck_ok(ckpt_step_record(step, step->summary.version, &record));
+	ck_ok(ckpt_step_record(step, step->version->is.version, &record));
 	ck_assert_str_eq(record.metadata, metadata);
 	ck_assert_int_eq(record.summary.temporary, temporary);
 	ckpt_record_done(&record);
@@ -542,7 +542,7 @@ START_TEST(what_stood_still_says_less_where_all_of_it_is_too_much)
 	ck_ok(ckpt_reopen(before, &step));
 	close(ckpt_staged_put(step, "metrics.json", "{\"loss\":1}"));
 	ck_ok(ckpt_commit(step, &quiet));
-	ck_ok(ckpt_step_record(step, step->summary.version, &record));
+	ck_ok(ckpt_step_record(step, step->version->is.version, &record));
 	ck_assert_str_eq(record.metadata, "{\"metrics\":{\"loss\":1}}");
 	ck_assert(record.summary.temporary);
 	ckpt_record_done(&record);
@@ -563,8 +563,8 @@ START_TEST(what_stood_still_is_no_version_while_nobody_can_read_what_it_said_bef
 	ck_assert(ckpt_step_is_reopened(base));
 	ck_ok(ckpt_sys.rename(s->dirfd, "away", s->dirfd, "log", 0));
 	ck_ok(ckpt_commit(step, &quiet));
-	ck_assert_uint_eq(step->summary.version, 3);
-	ck_assert(step->summary.temporary);
+	ck_assert_uint_eq(step->version->is.version, 3);
+	ck_assert(step->version->is.temporary);
 	ckpt_step_unref(step);
 }
 END_TEST

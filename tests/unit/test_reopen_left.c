@@ -151,7 +151,7 @@ START_TEST(changes_that_were_left_are_taken_up_dropped_given_up_or_committed)
 	assert_renewed(7, base, step);
 	change(step, "config.json");
 	ck_ok(ckpt_commit(step, &ckpt_staged_plain));
-	ck_assert_uint_eq(step->summary.version, 2);
+	ck_assert_uint_eq(step->version->is.version, 2);
 	ckpt_staged_check(step, "config.json", "changed");
 	ckpt_step_unref(step);
 }
@@ -177,12 +177,12 @@ START_TEST(changes_of_a_version_that_was_sealed_and_pinned_since_are_taken_up)
 	ck_ok(ckpt_seal(base, &(struct ckpt_seal_how){0}));
 	ck_ok(ckpt_pin(base, true));
 	ck_ok(ckpt_pin(base, false));
-	ck_assert_uint_eq(base->summary.version, 4);
+	ck_assert_uint_eq(base->version->is.version, 4);
 	ck_ok(ckpt_stage_resume(step));
 	change(step, "config.json");
 	ck_ok(ckpt_commit(step, &ckpt_staged_plain));
 	ckpt_staged_check(step, "config.json", "changed");
-	ck_assert(!step->summary.sealed);
+	ck_assert(!step->version->is.sealed);
 	ckpt_step_unref(step);
 }
 END_TEST

@@ -54,7 +54,7 @@ START_TEST(a_half_dead_pack_is_repacked_and_goes)
 {
 	struct ckpt_chunk one, two;
 	struct ckpt_pack old = ckpt_packed_place(a, "0", &one), now;
-	int64_t committed_ns = b->summary.committed_ns;
+	int64_t committed_ns = b->version->is.committed_ns;
 	uint64_t before = ckpt_packs_bytes(s);
 
 	ck_assert(is_in(&old, b, "0") && is_in(&old, c, "1"));
@@ -69,8 +69,8 @@ START_TEST(a_half_dead_pack_is_repacked_and_goes)
 	ck_assert(is_in(&now, c, "1") && !is_in(&now, b, "1") && !is_in(&now, c, "0"));
 	(void)ckpt_packed_place(c, "1", &two);
 	ck_assert_uint_eq(one.offset, two.offset);
-	ck_assert_str_eq(b->summary.event, CKPT_EVENT_REPACK);
-	ck_assert(b->summary.committed_ns == committed_ns && b->summary.packed && b->summary.sealed);
+	ck_assert_str_eq(b->version->is.event, CKPT_EVENT_REPACK);
+	ck_assert(b->version->is.committed_ns == committed_ns && b->version->is.packed && b->version->is.sealed);
 	check_files();
 	ck_assert_uint_eq(garbage(), 0);
 	gc_all();
@@ -139,9 +139,9 @@ START_TEST(what_was_warmed_has_its_chunks_moved_too_and_stays_warm)
 	ck_assert_int_gt(ckpt_warm_left_ns(b), 0);
 	ck_assert(ckpt_packed_is_raw(b, "0") && ckpt_packed_is_raw(b, "1"));
 	ck_ok(ckpt_packed_read(b, "0", SHARED));
-	version = b->summary.version;
+	version = b->version->is.version;
 	cooled = ckpt_packed_cool(b);
-	ck_assert(cooled.files == 2 && !cooled.stored_bytes && b->summary.version == version);
+	ck_assert(cooled.files == 2 && !cooled.stored_bytes && b->version->is.version == version);
 	ck_ok(ckpt_packed_read(b, "0", SHARED));
 }
 END_TEST
@@ -178,7 +178,7 @@ START_TEST(a_dry_run_says_what_would_be_repacked)
 	expire(a);
 	ck_ok(ckpt_gc(s, &look, &would));
 	ck_assert_uint_eq(ckpt_packed_count(s), packs);
-	ck_assert_str_eq(b->summary.event, "cool");
+	ck_assert_str_eq(b->version->is.event, "cool");
 	gc_all();
 	check_repacked();
 	ck_assert_mem_eq(&would, &done, sizeof(done));
@@ -389,7 +389,7 @@ START_TEST(who_is_told_to_stop_leaves_nothing_half_done)
 		left = most;
 		rc = ckpt_gc(s, &how, &done);
 		check_files();
-		if (!strcmp(b->summary.event, "cool") && !strcmp(c->summary.event, "cool"))
+		if (!strcmp(b->version->is.event, "cool") && !strcmp(c->version->is.event, "cool"))
 			ck_assert_uint_eq(ckpt_packed_count(s), 3);
 	}
 	ck_ok(rc);
@@ -407,11 +407,12 @@ static void stop_between_versions(void)
 	int left, most = 0;
 	const struct ckpt_gc_how how = {.force = true, .go_on = no_more, .arg = &left};
 
-	for (; strcmp(b->summary.event, CKPT_EVENT_REPACK) && strcmp(c->summary.event, CKPT_EVENT_REPACK); most++) {
+	for (; strcmp(b->version->is.event, CKPT_EVENT_REPACK) && strcmp(c->version->is.event, CKPT_EVENT_REPACK);
+	     most++) {
 		left = most;
 		ck_error(ckpt_gc(s, &how, &done), EINTR);
 	}
-	ck_assert_int_ne(strcmp(b->summary.event, c->summary.event), 0);
+	ck_assert_int_ne(strcmp(b->version->is.event, c->version->is.event), 0);
 }
 
 // A pack that the round before has put for the one is used for the other.
@@ -424,7 +425,7 @@ START_TEST(what_a_round_before_has_put_is_shared)
 
 	expire(a);
 	stop_between_versions();
-	first = strcmp(b->summary.event, CKPT_EVENT_REPACK) ? c : b;
+	first = strcmp(b->version->is.event, CKPT_EVENT_REPACK) ? c : b;
 	second = first == b ? c : b;
 	first_path = first == b ? "0" : "1";
 	second_path = first == b ? "1" : "0";

@@ -72,7 +72,7 @@ static struct ckpt_step *old(const char *name)
 START_TEST(the_old_one_is_there_until_the_new_one_has_its_place)
 {
 	struct ckpt_step *base = old("1000"), *step = begin("1000"), *now;
-	int64_t first_ns = base->summary.first_committed_ns;
+	int64_t first_ns = base->born.first_committed_ns;
 	bool replaced = false;
 
 	ck_assert_str_eq(has("1000"), "old.bin");
@@ -85,7 +85,7 @@ START_TEST(the_old_one_is_there_until_the_new_one_has_its_place)
 		ck_assert_uint_eq(count_of(1u << CKPT_STEP_DELETED), 1);
 		ck_assert_uint_eq(count_of(1u << CKPT_STEP_STAGED | 1u << CKPT_STEP_LEFT), 0);
 		now = ckpt_find_committed(s, "", "1000");
-		ck_assert_int_eq(now->summary.first_committed_ns, first_ns);
+		ck_assert_int_eq(now->born.first_committed_ns, first_ns);
 		ckpt_step_unref(now);
 		if (i)
 			break;

@@ -283,8 +283,8 @@ START_TEST(hard_links_symlinks_and_attributes_are_kept)
 	ckpt_manifest_entry(m, 0, &a);
 	ck_assert(ckpt_manifest_xattr(m, &a, 0, &name, &value, &len));
 	ck_assert_str_eq(name, "user.root");
-	ck_assert_uint_eq(step->summary.files, 1);
-	ck_assert_uint_eq(step->summary.bytes, 4);
+	ck_assert_uint_eq(step->version->is.files, 1);
+	ck_assert_uint_eq(step->version->is.bytes, 4);
 	for (int i = 0; i < 3; i++)
 		ckpt_manifest_unref(m);
 }

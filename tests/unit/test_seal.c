@@ -103,11 +103,11 @@ START_TEST(each_file_and_each_chunk_has_its_hash)
 	struct ckpt_seal seal;
 	size_t at = 0;
 
-	ck_assert(!step->summary.sealed);
+	ck_assert(!step->version->is.sealed);
 	ck_ok(ckpt_seal(step, &plain));
-	ck_assert(step->summary.sealed);
-	ck_assert_uint_eq(step->summary.version, 2);
-	ck_assert_str_eq(step->summary.event, "seal");
+	ck_assert(step->version->is.sealed);
+	ck_assert_uint_eq(step->version->is.version, 2);
+	ck_assert_str_eq(step->version->is.event, "seal");
 	check_seal("config", "text", 4, 1);
 	check_seal("sub/link", "text", 4, 1);
 	check_seal("sub/large", large, LARGE, 3);
@@ -224,19 +224,19 @@ END_TEST
 // Not even the time of its commit; and again there is nothing to do.
 START_TEST(all_else_is_as_before)
 {
-	struct ckpt_summary was = step->summary;
+	struct ckpt_summary was = step->version->is;
 
 	ck_ok(ckpt_seal(step, &plain));
 	ck_ok(ckpt_seal(step, &plain));
-	ck_assert_uint_eq(step->summary.version, 2);
-	ck_assert_int_eq(step->summary.committed_ns, was.committed_ns);
-	ck_assert_uint_eq(step->summary.sequence, was.sequence);
-	ck_assert(step->summary.files == was.files && step->summary.bytes == was.bytes);
+	ck_assert_uint_eq(step->version->is.version, 2);
+	ck_assert_int_eq(step->version->is.committed_ns, was.committed_ns);
+	ck_assert_uint_eq(step->born.sequence, was.sequence);
+	ck_assert(step->version->is.files == was.files && step->version->is.bytes == was.bytes);
 	ckpt_step_unref(step);
 	ckpt_fixture_reopen();
 	step = ckpt_step_find(s, "", "1000");
-	ck_assert(step->summary.sealed && step->summary.version == 2);
-	ck_assert_int_eq(step->summary.committed_ns, was.committed_ns);
+	ck_assert(step->version->is.sealed && step->version->is.version == 2);
+	ck_assert_int_eq(step->version->is.committed_ns, was.committed_ns);
 	ckpt_staged_check(step, "config", "text");
 	check_seal("config", "text", 4, 1);
 }
@@ -248,9 +248,9 @@ START_TEST(a_step_without_a_byte_is_sealed_when_it_is_committed)
 
 	close(ckpt_staged_put(none, "empty", ""));
 	ck_ok(ckpt_commit(none, &ckpt_staged_plain));
-	ck_assert(none->summary.sealed);
+	ck_assert(none->version->is.sealed);
 	ck_ok(ckpt_seal(none, &plain));
-	ck_assert_uint_eq(none->summary.version, 1);
+	ck_assert_uint_eq(none->version->is.version, 1);
 	ckpt_step_unref(none);
 }
 END_TEST
@@ -277,7 +277,7 @@ START_TEST(what_is_sealed_is_not_read_again)
 	c.bytes = 0;
 	put_late(step, "late", "late");
 	ck_ok(ckpt_amend_add(step, "late"));
-	ck_assert(!step->summary.sealed);
+	ck_assert(!step->version->is.sealed);
 	ck_ok(ckpt_seal(step, &how));
 	ck_assert_uint_eq(c.bytes, 4);
 	check_seal("late", "late", 4, 1);
@@ -292,13 +292,13 @@ START_TEST(who_is_told_to_stop_keeps_whole_files)
 	struct ckpt_seal seal;
 
 	ck_error(ckpt_seal(step, &how), EINTR);
-	ck_assert(!step->summary.sealed);
+	ck_assert(!step->version->is.sealed);
 	check_seal("config", "text", 4, 1);
 	ck_assert(!find_seal("sub/large", &seal));
 	c = (struct counted){.until = UINT64_MAX};
 	ck_ok(ckpt_seal(step, &how));
 	ck_assert_uint_eq(c.bytes, LARGE);
-	ck_assert(step->summary.sealed);
+	ck_assert(step->version->is.sealed);
 }
 END_TEST
 
@@ -321,7 +321,7 @@ START_TEST(what_is_added_meanwhile_is_sealed_too)
 	struct ckpt_seal_how how = {.go_on = add_late, .arg = &added};
 
 	ck_ok(ckpt_seal(step, &how));
-	ck_assert(added && step->summary.sealed);
+	ck_assert(added && step->version->is.sealed);
 	check_seal("late", "late", 4, 1);
 	check_seal("sub/large", large, LARGE, 3);
 }
@@ -346,7 +346,7 @@ START_TEST(a_file_that_is_replaced_meanwhile_has_the_seal_of_its_new_bytes)
 
 	ck_ok(ckpt_amend_remove(step, "sub/link")); // of hard links none is replaced alone
 	ck_ok(ckpt_seal(step, &how));
-	ck_assert(replaced && step->summary.sealed);
+	ck_assert(replaced && step->version->is.sealed);
 	check_seal("config", "other", 5, 1);
 }
 END_TEST
@@ -375,7 +375,7 @@ START_TEST(a_file_that_took_the_place_of_one_meanwhile_has_its_own_seal)
 
 	ck_ok(ckpt_amend_remove(step, "sub/link"));
 	ck_ok(ckpt_seal(step, &how));
-	ck_assert(done && step->summary.sealed);
+	ck_assert(done && step->version->is.sealed);
 	check_seal("config", "TEXT", 4, 1);
 }
 END_TEST
@@ -398,9 +398,9 @@ START_TEST(a_record_that_says_too_little_is_made_to_say_it)
 	ckpt_lock_take(&s->acts_lock);
 	ck_ok(ckpt_version_put(none, CKPT_ACT_REPACK, clear_sealed, NULL, false, &next, &changed));
 	ckpt_lock_drop(&s->acts_lock);
-	ck_assert(!none->summary.sealed);
+	ck_assert(!none->version->is.sealed);
 	ck_ok(ckpt_seal(none, &plain));
-	ck_assert(none->summary.sealed && none->summary.version == 3);
+	ck_assert(none->version->is.sealed && none->version->is.version == 3);
 	ckpt_step_unref(none);
 }
 END_TEST
@@ -418,7 +418,7 @@ START_TEST(a_step_that_is_being_removed_is_left_alone)
 
 	ck_error(ckpt_seal(step, &how), EBUSY);
 	ck_assert(ckpt_removal_any(step));
-	ck_assert_uint_eq(step->summary.version, 1);
+	ck_assert_uint_eq(step->version->is.version, 1);
 	ck_error(ckpt_seal(step, &plain), EBUSY);
 	ck_assert_uint_eq(ckpt_save_errors(s, ""), 0);
 	ckpt_removal_forget(step);
@@ -445,7 +445,7 @@ START_TEST(what_is_removed_meanwhile_stays_so)
 	real_random = ckpt_hooks.random;
 	ckpt_hook_set(random, random_after_a_removal);
 	ck_ok(ckpt_seal(step, &plain));
-	ck_assert_uint_eq(step->summary.version, 2);
+	ck_assert_uint_eq(step->version->is.version, 2);
 	ck_assert(ckpt_removal_has(step, before, index_of_empty));
 	ck_ok(ckpt_remove_entry(step, before, 0, "config", false, 0)); // by who has the version of before
 	ck_assert(ckpt_removal_has(step, before, index_of_empty));
@@ -467,7 +467,7 @@ START_TEST(a_step_that_is_gone_or_another_is_not_sealed)
 	ck_error(ckpt_seal(step, &plain), ESTALE);
 	ck_assert_uint_eq(ckpt_save_errors(s, ""), 0);
 	ck_ok(ckpt_undelete(step));
-	ck_assert(step->summary.sealed);
+	ck_assert(step->version->is.sealed);
 	check_seal("config", "text", 4, 1);
 }
 END_TEST
@@ -495,7 +495,7 @@ START_TEST(a_step_that_is_changed_keeps_the_seals_of_what_was_not)
 	ck_ok(ckpt_commit(again, &ckpt_staged_plain));
 	ckpt_step_unref(step);
 	step = again;
-	ck_assert(!step->summary.sealed && !find_seal("config", &seal));
+	ck_assert(!step->version->is.sealed && !find_seal("config", &seal));
 	check_seal("sub/large", large, LARGE, 3);
 	ck_ok(ckpt_seal(step, &how));
 	ck_assert_uint_eq(c.bytes, 5);
@@ -504,7 +504,7 @@ START_TEST(a_step_that_is_changed_keeps_the_seals_of_what_was_not)
 	ck_ok(ckpt_reopen(step, &again));
 	ck_ok(ckpt_sys.unlink(again->dirfd, "empty", 0));
 	ck_ok(ckpt_commit(again, &ckpt_staged_plain));
-	ck_assert_msg(again->summary.sealed, "nothing in it is new");
+	ck_assert_msg(again->version->is.sealed, "nothing in it is new");
 	ckpt_step_unref(again);
 }
 END_TEST
@@ -525,7 +525,7 @@ START_TEST(what_changes_places_in_a_step_has_its_own_seal)
 	ckpt_step_unref(base);
 	ckpt_step_unref(step);
 	step = again;
-	ck_assert(!find_seal("a", &seal) && !find_seal("b", &seal) && !step->summary.sealed);
+	ck_assert(!find_seal("a", &seal) && !find_seal("b", &seal) && !step->version->is.sealed);
 	ck_ok(ckpt_seal(step, &plain));
 	check_seal("a", "two", 3, 1);
 	check_seal("b", "one", 3, 1);
@@ -544,7 +544,7 @@ START_TEST(a_file_that_is_not_what_was_committed_is_told)
 	close(fd);
 	ck_error(ckpt_seal(step, &plain), EIO);
 	ck_assert_uint_eq(ckpt_save_errors(s, "sub/large"), 1);
-	ck_assert(!step->summary.sealed);
+	ck_assert(!step->version->is.sealed);
 	check_seal("config", "text", 4, 1); // the others are
 }
 END_TEST
@@ -562,7 +562,7 @@ static void wait_sealed(struct ckpt_step *one)
 	ck_assert_uint_eq(files, 0);
 	ck_assert_uint_eq(bytes, 0);
 	LOCK_SCOPE(&one->lock);
-	ck_assert(one->summary.sealed);
+	ck_assert(one->version->is.sealed);
 }
 
 START_TEST(behind_what_was_there_and_what_comes_is_sealed)

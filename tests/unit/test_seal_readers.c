@@ -166,7 +166,7 @@ START_TEST(files_are_read_at_once)
 	hold_meeting(READERS);
 	ck_ok(ckpt_seal(step, &how));
 	ck_assert_uint_eq(small_sealed(), SMALL_FILES);
-	ck_assert(large_is_sealed("large") && step->summary.sealed);
+	ck_assert(large_is_sealed("large") && step->version->is.sealed);
 	ck_assert_uint_eq(told, LARGE + 3 * SMALL_FILES);
 	ck_assert(by_caller);
 }
@@ -181,7 +181,7 @@ START_TEST(two_read_one_large_file)
 	commit();
 	hold_meeting(2);
 	ck_ok(ckpt_seal(step, &how));
-	ck_assert(large_is_sealed("large") && step->summary.sealed);
+	ck_assert(large_is_sealed("large") && step->version->is.sealed);
 	ck_assert_uint_eq(told, LARGE);
 }
 END_TEST
@@ -196,7 +196,7 @@ START_TEST(behind_the_caller_only_waits)
 	hold_meeting(READERS);
 	ck_ok(ckpt_seal(step, &how));
 	ck_assert_uint_eq(small_sealed(), SMALL_FILES);
-	ck_assert(large_is_sealed("large") && step->summary.sealed);
+	ck_assert(large_is_sealed("large") && step->version->is.sealed);
 	ck_assert(!by_caller && idle && !normal);
 }
 END_TEST
@@ -213,7 +213,7 @@ START_TEST(one_bad_file_keeps_no_other_from_its_seal)
 	shorten("f07", 1);
 	ck_error(ckpt_seal(step, &how), EIO);
 	ck_assert_uint_eq(small_sealed(), SMALL_FILES - 1);
-	ck_assert(large_is_sealed("large") && !step->summary.sealed);
+	ck_assert(large_is_sealed("large") && !step->version->is.sealed);
 	ck_assert_uint_eq(ckpt_save_errors(s, "f07"), 1);
 	ck_assert_uint_eq(ckpt_save_errors(s, ""), 1);
 }
@@ -289,11 +289,11 @@ START_TEST(what_one_is_told_ends_all)
 	ck_error(ckpt_seal(step, &how), EINTR);
 	ck_assert_uint_lt(calls, last_call + READERS);
 	sealed = small_sealed();
-	ck_assert(sealed >= READERS && sealed < SMALL_FILES && !step->summary.sealed);
+	ck_assert(sealed >= READERS && sealed < SMALL_FILES && !step->version->is.sealed);
 	how.go_on = NULL;
 	ck_ok(ckpt_seal(step, &how));
 	ck_assert_uint_eq(small_sealed(), SMALL_FILES);
-	ck_assert(step->summary.sealed);
+	ck_assert(step->version->is.sealed);
 	ck_assert_uint_eq(ckpt_save_errors(s, ""), 0);
 }
 END_TEST
@@ -320,7 +320,7 @@ START_TEST(an_end_is_heard_in_the_middle_of_a_file)
 		small_name(i, name);
 		ck_assert(large_is_sealed(name));
 	}
-	ck_assert(step->summary.sealed);
+	ck_assert(step->version->is.sealed);
 }
 END_TEST
 

@@ -333,7 +333,7 @@ static bool is_temporary(const char *folder_id, const char *name)
 	bool is;
 
 	ck_assert_ptr_nonnull(step);
-	is = step->summary.temporary;
+	is = step->version->is.temporary;
 	ckpt_step_unref(step);
 	return is;
 }

@@ -1194,15 +1194,15 @@ START_TEST(versions_that_no_act_makes_are_no_state)
 		{VERSIONS, 0, 0}, // the number of the first one
 		{VERSIONS, 2, 2},
 		{VERSIONS, 3, 3},
-		{VERSIONS + 4, 32, 32},           // flags
-		{VERSIONS + 4, 20, 20},           // the first one is a deletion
-		{VERSIONS + 4, 8, 8},             // or has files of another
+		{VERSIONS + 4, 32, 32}, // flags
+		{VERSIONS + 4, 20, 20}, // the first one is a deletion
+		{VERSIONS + 4, 8, 8},   // or has files of another
 		{VERSIONS + 4, 16, 16},
 		{VERSIONS + VERSION_BYTES, 1, 1}, // the number of the second one
 		{VERSIONS + VERSION_BYTES, 3, 3},
 		{VERSIONS + VERSION_BYTES + 4, 20, 16}, // a deletion, or not
 		{VERSIONS + VERSION_BYTES + 4, 20, 4},  // a deletion that has other files
-		{VERSIONS + 16, 0, 0},                // the record: in no entry, no bytes, behind the end
+		{VERSIONS + 16, 0, 0},                  // the record: in no entry, no bytes, behind the end
 		{VERSIONS + 24, CKPT_LOG_ENTRY_BYTES_MAX, CKPT_LOG_ENTRY_BYTES_MAX},
 		{VERSIONS + 28, 0, 0},
 		{VERSIONS + 28, CKPT_LOG_ENTRY_BYTES_MAX + 1, CKPT_LOG_ENTRY_BYTES_MAX + 1},

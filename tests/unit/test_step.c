@@ -272,7 +272,7 @@ START_TEST(a_name_that_was_given_again_is_the_new_steps_for_a_reader_too)
 	ck_ok(ckpt_delete(old));
 	ck_ok(ckpt_expire(old));
 	step = ckpt_save_one(s, 0);
-	ck_assert_uint_eq(step->summary.version, 1); // as nothing is left of the old one
+	ck_assert_uint_eq(step->version->is.version, 1); // as nothing is left of the old one
 	ck_ok(ckpt_follow_refresh(reader));
 	now = ckpt_save_find(reader, 0);
 	ck_assert_str_eq(now->session, step->session);
@@ -288,7 +288,7 @@ END_TEST
 START_TEST(a_name_that_no_step_can_have_is_not_loaded)
 {
 	struct ckpt_step *step = ckpt_save_one(s, 0);
-	struct ckpt_said said = {.is = step->summary};
+	struct ckpt_said said = {.is = step->version->is};
 
 	snprintf(said.is.name, sizeof(said.is.name), "a/b");
 	said.is.session[0] ^= 1;

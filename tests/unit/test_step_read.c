@@ -179,8 +179,8 @@ START_TEST(a_manifest_of_other_bytes_than_the_record_says_is_none)
 		ck_ok(ckpt_sys.symlink(target, other->dirfd, link));
 	}
 	ck_ok(ckpt_commit(other, &ckpt_staged_plain));
-	object_of(&other->summary, its);
-	object_of(&of->summary, object);
+	object_of(&other->version->is, its);
+	object_of(&of->version->is, object);
 	ck_ok(ckpt_objects_get_all(s->objects, its, SIZE_MAX, &data, &len, NULL));
 	ck_ok(ckpt_objects_remove(s->objects, object));
 	ck_ok(ckpt_objects_put(s->objects, object, data, len, NULL)); // whole, but another step's
@@ -204,7 +204,7 @@ START_TEST(a_manifest_that_is_missing_is_damage_and_one_that_cannot_be_read_just
 	ckpt_sysfault_end(&fault);
 	ck_error(rc, EIO);
 	ck_assert_uint_eq(ckpt_save_errors(s, "is damaged or missing"), 0);
-	object_of(&of->summary, object);
+	object_of(&of->version->is, object);
 	ck_ok(ckpt_objects_remove(s->objects, object));
 	ck_error(ckpt_step_manifest(of, &none), EBADMSG);
 	ck_assert_uint_eq(ckpt_save_errors(s, "is damaged or missing"), 1);
@@ -217,9 +217,9 @@ START_TEST(other_bytes_in_the_index_are_not_believed)
 	struct ckpt_step *of = large(true);
 	struct ckpt_manifest *there;
 
-	ck_ok(ckpt_index_put_manifest(s->index, of->summary.manifest_sha256, "no manifest", strlen("no manifest")));
+	ck_ok(ckpt_index_put_manifest(s->index, of->version->is.manifest_sha256, "no manifest", strlen("no manifest")));
 	ck_ok(ckpt_step_manifest(of, &there));
-	ck_assert_mem_eq(ckpt_manifest_sha256(there), of->summary.manifest_sha256, CKPT_SHA256_LEN);
+	ck_assert_mem_eq(ckpt_manifest_sha256(there), of->version->is.manifest_sha256, CKPT_SHA256_LEN);
 	ckpt_manifest_unref(there);
 	ckpt_step_unref(of);
 }
@@ -256,7 +256,7 @@ START_TEST(the_index_has_a_large_manifest_that_the_store_lost)
 	struct ckpt_manifest *there;
 	char object[2 + 64 + 1];
 
-	object_of(&of->summary, object);
+	object_of(&of->version->is, object);
 	ck_ok(ckpt_objects_remove(s->objects, object));
 	ck_ok(ckpt_step_manifest(of, &there));
 	ckpt_manifest_unref(there);
@@ -268,7 +268,7 @@ END_TEST
 START_TEST(a_record_without_the_manifest_that_it_is_to_have_is_damaged)
 {
 	struct ckpt_step *of = large(false);
-	struct ckpt_summary sum = of->summary;
+	struct ckpt_summary sum = of->version->is;
 	struct ckpt_manifest *none;
 
 	sum.manifest_bytes = 1;
@@ -282,18 +282,18 @@ END_TEST
 // Who looked for it by a name or in a folder that it has no more has found another's, or nothing.
 START_TEST(what_was_looked_for_under_another_name_is_not_told_as_damage)
 {
-	struct ckpt_summary sum = step->summary;
+	struct ckpt_summary sum = step->version->is;
 	struct ckpt_manifest *none;
 
 	sum.manifest_sha256[0] ^= 1;
 	snprintf(sum.name, sizeof(sum.name), "999");
 	ck_error(ckpt_step_read_manifest(step, &sum, &none), EBADMSG);
-	sum = step->summary;
+	sum = step->version->is;
 	sum.manifest_sha256[0] ^= 1;
 	snprintf(sum.folder_id, sizeof(sum.folder_id), "0123456789abcdef");
 	ck_error(ckpt_step_read_manifest(step, &sum, &none), EBADMSG);
 	ck_assert_uint_eq(ckpt_save_errors(s, "is damaged or missing"), 0);
-	memcpy(sum.folder_id, step->summary.folder_id, sizeof(sum.folder_id));
+	memcpy(sum.folder_id, step->version->is.folder_id, sizeof(sum.folder_id));
 	ck_error(ckpt_step_read_manifest(step, &sum, &none), EBADMSG);
 	ck_assert_uint_eq(ckpt_save_errors(s, "is damaged or missing"), 1);
 }
@@ -359,7 +359,7 @@ static void new_version(void)
 {
 	char text[64];
 
-	snprintf(text, sizeof(text), "{\"metrics\":{\"loss\":%u}}", step->summary.version);
+	snprintf(text, sizeof(text), "{\"metrics\":{\"loss\":%u}}", step->version->is.version);
 	ck_ok(ckpt_commit_metadata(step, text));
 }
 
@@ -399,7 +399,7 @@ START_TEST(a_step_that_is_changed_at_each_look_is_not_looked_for_without_end)
 {
 	ck_error(read_beside(new_version, UINT_MAX), ENOENT);
 	ck_assert(reads_failed > 1 && reads_failed < 10);
-	ck_assert_uint_eq(step->summary.version, 1 + reads_failed);
+	ck_assert_uint_eq(step->version->is.version, 1 + reads_failed);
 	ck_ok(read_beside(new_version, 0));
 }
 END_TEST

@@ -348,7 +348,7 @@ START_TEST(a_promotion_whose_answer_was_lost_counts)
 	ckpt_save_fault(s, &fault);
 	ck_error(ckpt_promote(step), EIO);
 	fault.at = 0;
-	ck_assert(step->summary.temporary);
+	ck_assert(step->version->is.temporary);
 	ckpt_step_unref(step);
 	expire();
 	ck_assert(is_there("1000"));
@@ -414,15 +414,15 @@ START_TEST(a_promoted_step_is_a_version_with_the_same_files_and_place)
 
 	save("1000", TEMPORARY);
 	step = find("1000");
-	before = step->summary;
+	before = step->version->is;
 	ck_ok(ckpt_promote(step));
 	ck_ok(ckpt_promote(step));
 	ck_ok(ckpt_commit_metadata(step, TEMPORARY)); // the same marker once more: nothing new
 	for (int again = 0; again < 2; again++) {
-		ck_assert(before.temporary && !step->summary.temporary);
-		ck_assert_uint_eq(step->summary.version, before.version + 1);
-		ck_assert_uint_eq(step->summary.sequence, before.sequence);
-		ck_assert_mem_eq(step->summary.manifest_sha256, before.manifest_sha256, 32);
+		ck_assert(before.temporary && !step->version->is.temporary);
+		ck_assert_uint_eq(step->version->is.version, before.version + 1);
+		ck_assert_uint_eq(step->born.sequence, before.sequence);
+		ck_assert_mem_eq(step->version->is.manifest_sha256, before.manifest_sha256, 32);
 		ckpt_step_unref(step);
 		ckpt_fixture_reopen();
 		step = find("1000");
@@ -447,7 +447,7 @@ START_TEST(what_is_being_changed_or_removed_is_not_made_permanent)
 	ck_error(ckpt_promote(step), EBUSY);
 	ckpt_removal_forget(step);
 	ck_ok(ckpt_promote(step));
-	ck_assert(!step->summary.temporary && step->summary.version == 2);
+	ck_assert(!step->version->is.temporary && step->version->is.version == 2);
 	ckpt_step_unref(step);
 }
 END_TEST

@@ -112,9 +112,9 @@ START_TEST(another_version_has_another_word)
 	step = ckpt_step_find(s, "", "run-1");
 	ckpt_lock_take(&step->lock);
 	ck_assert_int_eq(ckpt_saved_ns_locked(step) != CKPT_TIMESTAMP_NONE, true);
-	step->summary.version++; // as if it had been saved anew: nobody has looked at that
+	step->version->is.version++; // as if it had been saved anew: nobody has looked at that
 	ck_assert_int_eq(ckpt_saved_ns_locked(step), CKPT_TIMESTAMP_NONE);
-	step->summary.version--;
+	step->version->is.version--;
 	ckpt_lock_drop(&step->lock);
 	ckpt_step_unref(step);
 }

@@ -32,7 +32,7 @@ static void says(const char *metadata, bool temporary)
 {
 	struct ckpt_record r;
 
-	ck_ok(ckpt_step_record(step, step->summary.version, &r));
+	ck_ok(ckpt_step_record(step, step->version->is.version, &r));
 	ck_assert_str_eq(r.metadata, metadata);
 	ck_assert_int_eq(r.summary.temporary, temporary);
 	ckpt_record_done(&r);
@@ -48,7 +48,7 @@ START_TEST(metadata_that_is_too_much_with_what_was_there_takes_its_place)
 	says(next, false);
 	ck_assert_uint_eq(ckpt_save_errors(s, "its earlier extras and metrics are dropped"), 1);
 	ck_ok(ckpt_commit_metadata(step, next)); // says nothing new
-	ck_assert_uint_eq(step->summary.version, 2);
+	ck_assert_uint_eq(step->version->is.version, 2);
 	ck_ok(ckpt_commit_metadata(step, last));
 	says(last, false);
 	ck_assert_uint_eq(ckpt_save_errors(s, "its earlier extras and metrics are dropped"), 2);
