@@ -5,6 +5,7 @@
 #include "core/cold/chunk_cache.h"
 #include "core/step/errlog.h"
 #include "core/step/follow.h"
+#include "core/step/older.h"
 #include "core/step/store.h"
 
 #include <fcntl.h>
@@ -156,12 +157,75 @@ static bool is_same(struct ckpt_step *step, struct ckpt_manifest *m, uint32_t in
 		!memcmp(is_seal.sha256, was_seal.sha256, sizeof(is_seal.sha256)));
 }
 
+int ckpt_file_find_same(struct ckpt_step *step, struct ckpt_manifest *m, uint32_t index, struct ckpt_manifest *other,
+			uint32_t *ret_index)
+{
+	struct ckpt_entry e, there;
+	uint32_t i;
+	int rc;
+
+	ckpt_manifest_entry(m, index, &e);
+	rc = ckpt_manifest_find_ino(other, e.ino, &i);
+	for (; !rc && i < ckpt_manifest_count(other); i++) {
+		ckpt_manifest_entry(other, i, &there);
+		if (there.ino == e.ino && is_same(step, m, index, other, i)) {
+			*ret_index = i;
+			return 0;
+		}
+	}
+	return -ENOENT;
+}
+
+int ckpt_file_find_packed(struct ckpt_step *step, struct ckpt_manifest *m, uint32_t index,
+			  struct ckpt_manifest **ret_manifest, uint32_t *ret_index)
+{
+	CLEANUP_FREE struct ckpt_older *list = NULL;
+	size_t count = 0;
+	int rc = ckpt_older_list(step, &list, &count);
+
+	for (size_t i = rc ? 0 : count; i-- > 0;) {
+		struct ckpt_manifest *other;
+		struct ckpt_summary sum;
+		struct ckpt_entry e;
+		struct ckpt_record r;
+
+		if (list[i].over || !list[i].repacked || ckpt_step_record(step, list[i].says, &r))
+			continue;
+		sum = r.summary;
+		ckpt_record_done(&r);
+		if (ckpt_step_read_manifest(step, &sum, &other))
+			continue;
+		if (!ckpt_file_find_same(step, m, index, other, ret_index)) {
+			ckpt_manifest_entry(other, *ret_index, &e);
+			if (e.content == CKPT_CONTENT_CHUNKS) {
+				*ret_manifest = other;
+				return 0;
+			}
+		}
+		ckpt_manifest_unref(other);
+	}
+	return rc == -ENOMEM ? rc : -ENOENT;
+}
+
+// The file of an older version whose raw file was removed, because a later one had its bytes in packs. -EIO: none has.
+static int open_later(struct ckpt_step *step, struct ckpt_manifest *m, uint32_t index, struct ckpt_file **ret_file)
+{
+	struct ckpt_manifest *other;
+	uint32_t at;
+	int rc = ckpt_file_find_packed(step, m, index, &other, &at);
+
+	if (rc)
+		return rc == -ENOENT ? -EIO : rc;
+	rc = open_in(step, other, at, ret_file);
+	ckpt_manifest_unref(other);
+	return rc;
+}
+
 // The same file in the current version, where its bytes may be elsewhere. -EIO: that has none, or is the version that we know, and
 // the file was not warmed since.
 static int open_anew(struct ckpt_step *step, struct ckpt_manifest *m, uint32_t index, struct ckpt_file **ret_file)
 {
 	struct ckpt_manifest *now;
-	char path[PATH_MAX];
 	uint32_t now_index;
 	int rc;
 
@@ -171,8 +235,7 @@ static int open_anew(struct ckpt_step *step, struct ckpt_manifest *m, uint32_t i
 		return rc;
 	if ((!memcmp(ckpt_manifest_sha256(now), ckpt_manifest_sha256(m), CKPT_SHA256_LEN) &&
 	     !ckpt_step_has_raw(step, m, index)) ||
-	    ckpt_manifest_path(m, index, path, sizeof(path)) < 0 || ckpt_manifest_lookup(now, path, &now_index) ||
-	    !is_same(step, m, index, now, now_index))
+	    ckpt_file_find_same(step, m, index, now, &now_index))
 		rc = -EIO;
 	else
 		rc = open_in(step, now, now_index, ret_file);
@@ -206,6 +269,8 @@ int ckpt_file_open(struct ckpt_step *step, struct ckpt_manifest *m, uint32_t ind
 		f = again ? NULL : other;
 		rc = again;
 	}
+	if (rc == -EIO)
+		rc = open_later(step, m, index, &f);
 	if (!rc)
 		*ret_file = f;
 	return rc;

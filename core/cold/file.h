@@ -21,6 +21,13 @@ CKPT_PART(struct ckpt_store, struct ckpt_packed_files, ckpt_packed_files)
 // The file with this index in m, the manifest of a version of step, which need not be the current one. -EIO: it is gone or is not
 // what m says; ...
 int ckpt_file_open(struct ckpt_step *step, struct ckpt_manifest *m, uint32_t index, struct ckpt_file **ret_file);
+// The same file in another manifest of the step, whatever its name is there. -ENOENT: that has none.
+int ckpt_file_find_same(struct ckpt_step *step, struct ckpt_manifest *m, uint32_t index, struct ckpt_manifest *other,
+			uint32_t *ret_index);
+// A manifest of the step that has the bytes of this file in packs: of the current version, or of an older one that garbage collection keeps.
+// -ENOENT: none has. Blocks on the disk.
+int ckpt_file_find_packed(struct ckpt_step *step, struct ckpt_manifest *m, uint32_t index,
+			  struct ckpt_manifest **ret_manifest, uint32_t *ret_index);
 void ckpt_file_close(struct ckpt_file *f); // NULL is fine
 
 uint64_t ckpt_file_bytes(const struct ckpt_file *f); // of the file

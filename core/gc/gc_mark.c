@@ -6,6 +6,7 @@
 #include "core/cold/file.h"
 #include "core/cold/pack_pins.h"
 #include "core/objects/objects.h"
+#include "core/step/older.h"
 #include "core/step/store.h"
 
 #include <fcntl.h>
@@ -137,6 +138,46 @@ static int mark_step(struct ckpt_gc_round *g, struct ckpt_step *step)
 	return rc;
 }
 
+// What repacking would move, older versions would go on to need where it is.
+static int mark_version(struct ckpt_gc_round *g, struct ckpt_step *step, uint32_t version)
+{
+	struct ckpt_manifest *m = NULL;
+	struct ckpt_record r;
+	int rc = ckpt_step_record(step, version, &r);
+
+	if (!rc) {
+		rc = ckpt_step_read_manifest(step, &r.summary, &m);
+		ckpt_record_done(&r);
+	}
+	if (rc)
+		return is_gone(step) ? 0
+				     : ckpt_gc_fail(g, rc, "what version %u of %s needs cannot be read: %s", version,
+						    step->name, strerror(-rc));
+	mark(g, m, CKPT_GC_USE_LIVE, true);
+	ckpt_manifest_unref(m);
+	return 0;
+}
+
+// An edit needs no packs but those of the files before it. So of edits that follow each other the first is enough, and one after each
+// move of bytes.
+static int mark_older(struct ckpt_gc_round *g, struct ckpt_step *step)
+{
+	CLEANUP_FREE struct ckpt_older *list = NULL;
+	bool marked = false;
+	size_t count = 0;
+	int rc = ckpt_older_list(step, &list, &count);
+
+	for (size_t i = 0; i + 1 < count && !rc; i++) {
+		const struct ckpt_older *o = &list[i];
+
+		if (o->over || (marked && o->edited && !o->repacked))
+			continue;
+		rc = ckpt_gc_goes_on(g) ? mark_version(g, step, o->says) : -EINTR;
+		marked = true;
+	}
+	return rc == -ENOENT ? 0 : rc;
+}
+
 static int by_session(const void *a, const void *b)
 {
 	return strcmp(((const struct ckpt_gc_known *)a)->session, ((const struct ckpt_gc_known *)b)->session);
@@ -165,6 +206,8 @@ int ckpt_gc_mark_steps(struct ckpt_gc_round *g)
 		return rc;
 	for (size_t i = 0; i < count && !rc; i++) {
 		rc = ckpt_gc_goes_on(g) ? mark_step(g, steps[i]) : -EINTR;
+		if (!rc)
+			rc = mark_older(g, steps[i]);
 		if (!rc)
 			rc = know(g, steps[i]);
 	}

@@ -5,4 +5,5 @@
 #define CKPT_EVENT_COOL "cool"
 #define CKPT_EVENT_EDIT "edit"
 #define CKPT_EVENT_REPACK "repack"
+#define CKPT_EVENT_RESTORE "restore"
 #define CKPT_EVENT_SEAL "seal"

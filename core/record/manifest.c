@@ -365,22 +365,36 @@ static int check_inodes(struct ckpt_manifest *m)
 }
 
 // The list of inodes is strictly sorted by (inode number, index), which was checked before this is called.
-uint32_t ckpt_manifest_first_link(const struct ckpt_manifest *m, uint32_t index)
+static uint64_t ino_of(const struct ckpt_manifest *m, uint32_t index)
 {
-	uint64_t ino = ckpt_get64(ckpt_manifest_entry_at(m, index) + ENTRY_INO);
+	return ckpt_get64(ckpt_manifest_entry_at(m, index) + ENTRY_INO);
+}
+
+int ckpt_manifest_find_ino(const struct ckpt_manifest *m, uint64_t ino, uint32_t *ret_index)
+{
 	uint32_t low = 0, high = m->inodes.count;
 
-	if (ckpt_get32(ckpt_manifest_entry_at(m, index) + ENTRY_NLINK) == 1)
-		return index;
 	while (low < high) {
 		uint32_t middle = low + (high - low) / 2;
 
-		if (ckpt_get64(ckpt_manifest_entry_at(m, inode_at(m, middle)) + ENTRY_INO) < ino)
+		if (ino_of(m, inode_at(m, middle)) < ino)
 			low = middle + 1;
 		else
 			high = middle;
 	}
-	return inode_at(m, low);
+	if (low == m->inodes.count || ino_of(m, inode_at(m, low)) != ino)
+		return -ENOENT;
+	*ret_index = inode_at(m, low);
+	return 0;
+}
+
+uint32_t ckpt_manifest_first_link(const struct ckpt_manifest *m, uint32_t index)
+{
+	uint32_t first = index;
+
+	if (ckpt_get32(ckpt_manifest_entry_at(m, index) + ENTRY_NLINK) > 1)
+		(void)ckpt_manifest_find_ino(m, ino_of(m, index), &first); // it is there
+	return first;
 }
 
 static int check_all(struct ckpt_manifest *m)

@@ -107,6 +107,8 @@ bool ckpt_manifest_xattr(const struct ckpt_manifest *m, const struct ckpt_entry 
 bool ckpt_manifest_same_entries(const struct ckpt_manifest *a, const struct ckpt_manifest *b);
 // The first of an entry's hard links, which may be itself.
 uint32_t ckpt_manifest_first_link(const struct ckpt_manifest *m, uint32_t index);
+// The first entry with this number; -ENOENT.
+int ckpt_manifest_find_ino(const struct ckpt_manifest *m, uint64_t ino, uint32_t *ret_index);
 // The seal of a file with bytes, the same for its hard links; false: it has none.
 bool ckpt_manifest_seal(const struct ckpt_manifest *m, uint32_t index, struct ckpt_seal *ret_seal);
 uint32_t ckpt_manifest_chunk_count(const struct ckpt_manifest *m);

@@ -69,13 +69,17 @@ static int copy_chunk(struct ckpt_edit *d, uint32_t index)
 
 static int copy_seal(struct ckpt_edit *d, uint32_t index)
 {
-	uint32_t first = ckpt_manifest_first_link(d->m, index);
+	uint32_t first = ckpt_manifest_first_link(d->m, index), at = index;
+	const struct ckpt_manifest *from = d->m;
 	struct ckpt_seal seal;
+	bool elsewhere = d->bytes_in && d->bytes_in(d->arg, first, &from, &at);
 	int rc;
 
-	if (d->sealed[first] || !ckpt_manifest_seal(d->m, index, &seal))
+	if (d->sealed[first] || !ckpt_manifest_seal(from, at, &seal))
 		return 0;
 	d->sealed[first] = true;
+	if (elsewhere)
+		return ckpt_manifest_writer_copy_seal(d->w, d->handles[index], from, &seal);
 	rc = ckpt_manifest_writer_seal(d->w, d->handles[index], seal.sha256);
 	for (uint32_t i = 0; i < seal.count && !rc; i++)
 		rc = copy_chunk(d, seal.first + i);
@@ -274,7 +278,7 @@ static int set_manifest(void *arg, struct ckpt_record *r)
 	char key[2 + 64 + 1] = "m/";
 	int rc;
 
-	if (memcmp(r->summary.manifest_sha256, ckpt_manifest_sha256(d->m), 32))
+	if (!d->restores && memcmp(r->summary.manifest_sha256, ckpt_manifest_sha256(d->m), 32))
 		return -EAGAIN; // an amend before, whose answer was lost, is there after all
 	rc = set_metadata(d, r);
 	if (rc)
@@ -287,6 +291,8 @@ static int set_manifest(void *arg, struct ckpt_record *r)
 	r->summary.dir_nlink -= d->subdirs[0];
 	if (!d->parent)
 		r->summary.dir_nlink = (uint32_t)((int)r->summary.dir_nlink + d->dirs_in_parent);
+	if (d->restores)
+		r->summary.dir_nlink = d->restores->dir_nlink;
 	if (d->attributes) {
 		LOCK_SCOPE(&d->step->lock);
 		ckpt_attributes_apply_top_locked(d->step, &r->summary);
@@ -309,6 +315,11 @@ static int set_manifest(void *arg, struct ckpt_record *r)
 	return 0;
 }
 
+static enum ckpt_act_kind kind_of(const struct ckpt_edit *d)
+{
+	return d->restores ? CKPT_ACT_RESTORE : d->same_files ? CKPT_ACT_REPACK : CKPT_ACT_AMEND;
+}
+
 int ckpt_edit_put(struct ckpt_edit *d)
 {
 	struct ckpt_step *step = d->step;
@@ -322,14 +333,14 @@ int ckpt_edit_put(struct ckpt_edit *d)
 		return 0;
 	}
 	if (!rc)
-		rc = ckpt_version_put(step, d->same_files ? CKPT_ACT_REPACK : CKPT_ACT_AMEND, set_manifest, d, d->frees,
-				      &next, &changed);
+		rc = ckpt_version_put(step, kind_of(d), set_manifest, d, d->frees, &next, &changed);
 	if (rc == -EIO)
 		__atomic_store_n(&ckpt_amending_of(step)->amend_unknown, true, __ATOMIC_RELAXED);
 	if (rc)
 		return rc;
 	ckpt_step_keep_manifest(step, d->next);
-	ckpt_removal_carry(step, d->m, d->next, d->only_attributes);
+	if (!d->restores)
+		ckpt_removal_carry(step, d->m, d->next, d->only_attributes);
 	if (d->attributes)
 		ckpt_attributes_put(step, d->attributes_mark, d->m);
 	ckpt_store_wake_behind(step->store);

@@ -21,6 +21,8 @@ struct ckpt_edit {
 	void (*locate)(void *arg, struct ckpt_chunk *chunk, struct ckpt_pack *pack);
 	// The i-th base of a chunk that was located, in no pack: locate() says where it is. False: what m says of it. NULL: as false.
 	bool (*base)(void *arg, const struct ckpt_chunk *chunk, uint32_t i, struct ckpt_chunk *ret_base);
+	// The manifest that says where the bytes of a file of m are, which stays the callback's, and the file in it. False: m does. NULL: as false.
+	bool (*bytes_in)(void *arg, uint32_t index, const struct ckpt_manifest **ret_from, uint32_t *ret_index);
 	bool (*leaves_out)(void *arg, uint32_t index); // of m: the entry is not copied. NULL: all are
 	void *arg;
 	char *says;        // ours: metadata, canonical, that takes the place of what was said before; NULL: that stays
@@ -30,6 +32,7 @@ struct ckpt_edit {
 	const char *moved_name; // its name there
 	bool adopted;           // the version may have what an act before did without an answer
 	uint64_t attributes_mark;
+	const struct ckpt_summary *restores; // m is not of the version of before, but of this one, whose files come back; NULL: it is
 	// Of the version of before.
 	struct ckpt_manifest *m;
 	int64_t committed_ns;
@@ -45,6 +48,7 @@ struct ckpt_edit {
 	size_t len;
 };
 
+// Not of one that restores: that has m before.
 // Nobody else is changing the step: -ESTALE it is not committed (any more); -EBUSY it is reopened, or being
 // removed as a whole and this is no end of that; ... What was put before without an answer is settled; *adopted: it may be the answer.
 int ckpt_edit_begin(struct ckpt_edit *d, bool *adopted);

@@ -1,46 +1,31 @@
 #include "core/save/restore.h"
 
 #include "core/base/util.h"
+#include "core/cold/file.h"
 #include "core/cold/pack.h"
 #include "core/cold/pack_pins.h"
+#include "core/record/event.h"
+#include "core/save/edit.h"
 #include "core/save/version.h"
 #include "core/step/amending.h"
 #include "core/step/errlog.h"
+#include "core/step/older.h"
 #include "core/step/store.h"
 
 #include <stdio.h>
 
-static int set_files(void *arg, struct ckpt_record *r)
-{
-	struct ckpt_record *before = arg;
-	const struct ckpt_summary *was = &before->summary;
+// A file of the older version without a raw file: a later one has its bytes in packs.
+struct elsewhere {
+	struct ckpt_manifest *m; // NULL: it is not
+	uint32_t index;
+};
 
-	free(r->manifest);
-	r->manifest = TAKE_PTR(before->manifest);
-	r->manifest_len = before->manifest_len;
-	memcpy(r->summary.manifest_sha256, was->manifest_sha256, sizeof(was->manifest_sha256));
-	r->summary.manifest_bytes = was->manifest_bytes;
-	r->summary.files = was->files;
-	r->summary.bytes = was->bytes;
-	r->summary.dir_nlink = was->dir_nlink;
-	r->summary.sealed = was->sealed;
-	r->summary.packed = was->packed;
-	snprintf(r->summary.event, sizeof(r->summary.event), "restore");
-	return 0;
-}
-
-static int read_before(struct ckpt_step *step, uint32_t version, struct ckpt_record *ret_before)
-{
-	int rc = ckpt_step_record(step, version, ret_before);
-
-	if (rc)
-		return rc == -ENOENT ? -ESTALE : rc;
-	if (strcmp(ret_before->summary.session, step->session) || ret_before->summary.deleted) {
-		ckpt_record_done(ret_before);
-		return -ESTALE;
-	}
-	return 0;
-}
+struct restoring {
+	struct ckpt_edit edit;
+	struct elsewhere *elsewhere; // by index in edit.m
+	struct ckpt_manifest **held; // whose packs are pinned; the first is edit.m
+	size_t held_count, held_cap;
+};
 
 // No collection removes what is pinned, and no cooling a raw file while the lock of all acts is held.
 static int hold_pack(struct ckpt_store *s, const struct ckpt_pack *pack)
@@ -68,66 +53,121 @@ static void let_go(struct ckpt_store *s, const struct ckpt_manifest *m, uint32_t
 	}
 }
 
-static int hold_packs(struct ckpt_store *s, const struct ckpt_manifest *m, uint32_t *ret_held)
+static int hold_packs(struct restoring *r, struct ckpt_manifest *m)
 {
-	int rc = 0;
+	struct ckpt_store *s = r->edit.step->store;
+	uint32_t held = 0;
+	int rc = ckpt_grow((void **)&r->held, &r->held_cap, r->held_count + 1, sizeof(struct ckpt_manifest *));
 
-	for (*ret_held = 0; *ret_held < ckpt_manifest_pack_count(m) && !rc; *ret_held += !rc) {
+	for (; held < ckpt_manifest_pack_count(m) && !rc; held += !rc) {
 		struct ckpt_pack pack;
 
-		ckpt_manifest_pack(m, *ret_held, &pack);
+		ckpt_manifest_pack(m, held, &pack);
 		rc = hold_pack(s, &pack);
 	}
+	if (rc)
+		let_go(s, m, held);
+	else
+		r->held[r->held_count++] = ckpt_manifest_ref(m);
 	return rc;
 }
 
-static bool has_raws(const struct ckpt_step *step, const struct ckpt_manifest *m)
+// -ENODATA: its bytes are nowhere.
+static int find_packed(struct restoring *r, uint32_t index)
 {
-	for (uint32_t i = 0; i < ckpt_manifest_count(m); i++) {
+	struct ckpt_edit *d = &r->edit;
+	struct elsewhere *e = &r->elsewhere[index];
+	int rc;
+
+	for (size_t i = 1; i < r->held_count; i++)
+		if (!ckpt_file_find_same(d->step, d->m, index, r->held[i], &e->index)) {
+			e->m = ckpt_manifest_ref(r->held[i]);
+			return 0;
+		}
+	rc = ckpt_file_find_packed(d->step, d->m, index, &e->m, &e->index);
+	return rc ? (rc == -ENOENT ? -ENODATA : rc) : hold_packs(r, e->m);
+}
+
+static int find_bytes(struct restoring *r)
+{
+	struct ckpt_manifest *m = r->edit.m;
+	int rc = hold_packs(r, m);
+
+	r->elsewhere = ckpt_calloc(ckpt_manifest_count(m), sizeof(*r->elsewhere));
+	if (!rc && !r->elsewhere)
+		rc = -ENOMEM;
+	for (uint32_t i = 0; i < ckpt_manifest_count(m) && !rc; i++) {
 		struct ckpt_entry e;
 
 		ckpt_manifest_entry(m, i, &e);
 		if (e.type == CKPT_ENTRY_FILE && e.bytes && e.content == CKPT_CONTENT_RAW &&
-		    !ckpt_step_has_raw(step, m, i))
-			return false;
+		    ckpt_manifest_first_link(m, i) == i && !ckpt_step_has_raw(r->edit.step, m, i))
+			rc = find_packed(r, i);
 	}
+	return rc;
+}
+
+static bool bytes_in(void *arg, uint32_t index, const struct ckpt_manifest **ret_from, uint32_t *ret_index)
+{
+	const struct restoring *r = arg;
+	const struct elsewhere *e = &r->elsewhere[index];
+
+	if (!e->m)
+		return false;
+	*ret_from = e->m;
+	*ret_index = e->index;
 	return true;
 }
 
-static int put_version(struct ckpt_step *step, struct ckpt_record *before)
+static void restoring_done(struct restoring *r)
 {
-	struct ckpt_manifest *m;
-	struct ckpt_summary next;
-	uint32_t held;
-	bool changed;
-	int rc = ckpt_step_read_manifest(step, &before->summary, &m);
+	for (uint32_t i = 0; r->elsewhere && i < ckpt_manifest_count(r->edit.m); i++)
+		ckpt_manifest_unref(r->elsewhere[i].m);
+	while (r->held_count) {
+		struct ckpt_manifest *m = r->held[--r->held_count];
 
-	if (rc)
-		return rc;
-	rc = hold_packs(step->store, m, &held);
-	if (!rc && !has_raws(step, m))
-		rc = -ENODATA;
+		let_go(r->edit.step->store, m, ckpt_manifest_pack_count(m));
+		ckpt_manifest_unref(m);
+	}
+	free(r->held);
+	free(r->elsewhere);
+	ckpt_edit_done(&r->edit);
+}
+
+static int put_version(struct ckpt_step *step, const struct ckpt_version *v)
+{
+	struct restoring r = {.edit = {.step = step,
+				       .event = CKPT_EVENT_RESTORE,
+				       .frees = true,
+				       .bytes_in = bytes_in,
+				       .restores = &v->is}};
+	int rc = ckpt_step_read_manifest(step, &v->is, &r.edit.m);
+
+	r.edit.arg = &r;
 	if (!rc)
-		rc = ckpt_version_put(step, CKPT_ACT_RESTORE, set_files, before, true, &next, &changed);
-	let_go(step->store, m, held);
-	ckpt_manifest_unref(m);
+		rc = find_bytes(&r);
+	if (!rc)
+		rc = ckpt_edit_copy(&r.edit, 0);
+	if (!rc)
+		rc = ckpt_edit_put(&r.edit);
+	restoring_done(&r);
 	return rc;
 }
 
 static int restore_locked(struct ckpt_step *step, uint32_t version)
 {
-	struct ckpt_record before;
+	CLEANUP_VERSION struct ckpt_version *v = NULL;
 	int rc = ckpt_step_is_reopened(step) ? -EBUSY : ckpt_amending_settle_locked(step);
 
+	if (!rc && ckpt_step_state(step) != CKPT_STEP_COMMITTED)
+		rc = -ESTALE;
 	if (!rc)
-		rc = read_before(step, version, &before);
+		rc = ckpt_older_open(step, version, &v);
 	if (rc)
 		return rc;
-	rc = put_version(step, &before);
-	ckpt_record_done(&before);
-	if (rc == -EIO)
-		__atomic_store_n(&ckpt_amending_of(step)->amend_unknown, true, __ATOMIC_RELAXED);
-	return rc;
+	if (!memcmp(v->is.manifest_sha256, step->version->is.manifest_sha256, CKPT_SHA256_LEN))
+		return -EALREADY;
+	return put_version(step, v);
 }
 
 int ckpt_restore_files(struct ckpt_step *step, uint32_t version)
@@ -135,7 +175,7 @@ int ckpt_restore_files(struct ckpt_step *step, uint32_t version)
 	LOCK_SCOPE(&step->store->acts_lock);
 	int rc = restore_locked(step, version);
 
-	if (rc && rc != -ENODATA)
+	if (rc && rc != -ENODATA && rc != -ENOENT && rc != -ESTALE && rc != -EALREADY)
 		ckpt_errlog_add(step->store->errlog, step->name, rc, "remove the cause, then try again",
 				rc == -EIO ? "outcome unknown: cannot confirm that it has the files of version %u"
 					   : "the files of version %u could not be restored",

@@ -7,10 +7,12 @@
 #include "core/policy/retain.h"
 #include "core/policy/temporary.h"
 #include "core/save/delete.h"
+#include "core/save/outdated.h"
 #include "core/save/stage.h"
 #include "core/step/store.h"
 #include "core/store/room.h"
 
+#define OLDER_NS (INT64_C(3600) * 1000000000) // until versions that are made later can have expired, at the most
 #define RETRY_NS (INT64_C(60) * 1000000000)
 
 struct ckpt_expiry {
@@ -24,6 +26,7 @@ static int64_t expire_deleted(void *arg, struct ckpt_store *s, const bool *stop)
 	int64_t trash_ns = s->settings.trash_ns, ttl_ns = s->settings.staging_ttl_ns, now_ns = ckpt_sys.now_ns();
 	int64_t next = ckpt_expire_before(s, now_ns - trash_ns, stop);
 	int64_t next_staged = ckpt_stage_expire_before(s, ckpt_sys.now_ns() - ttl_ns, stop);
+	int64_t next_older = ckpt_outdated_remove(s, stop);
 	int64_t gc_ns = ckpt_gc_behind(s, &e->gc, stop) - ckpt_sys.mono_ns(); // what needed packs may have expired
 	int64_t due_ns;
 
@@ -32,6 +35,7 @@ static int64_t expire_deleted(void *arg, struct ckpt_store *s, const bool *stop)
 	due_ns = MAX(MIN(next_staged, now_ns) + ttl_ns, now_ns + RETRY_NS);
 	if (next != INT64_MAX) // out of a record: any time
 		due_ns = MIN(due_ns, ckpt_time_between(-trash_ns, next));
+	due_ns = MIN(due_ns, MIN(next_older, now_ns + MAX(MIN(trash_ns, OLDER_NS), RETRY_NS)));
 	return MIN(due_ns, now_ns + gc_ns);
 }
 
