@@ -2,6 +2,7 @@
 
 #include "core/base/util.h"
 #include "core/cold/pack.h"
+#include "core/step/older.h"
 #include "core/step/store.h"
 
 int ckpt_pack_use_pack(struct ckpt_pack_use *u, const struct ckpt_pack *pack)
@@ -123,6 +124,11 @@ static int add_stored(void *arg, const char *key, const struct ckpt_object *obje
 	return ckpt_pack_of_key(key, pack.id) ? ckpt_pack_use_pack(arg, &pack) : 0;
 }
 
+static int add_older(void *arg, const struct ckpt_manifest *m)
+{
+	return ckpt_pack_use_add(arg, m);
+}
+
 // One that has expired meanwhile needs nothing.
 static int add_step(struct ckpt_pack_use *u, struct ckpt_step *step)
 {
@@ -133,7 +139,9 @@ static int add_step(struct ckpt_pack_use *u, struct ckpt_step *step)
 		return ckpt_step_has_manifest(ckpt_step_state(step)) ? rc : 0;
 	rc = ckpt_pack_use_add(u, m);
 	ckpt_manifest_unref(m);
-	return rc;
+	if (!rc)
+		rc = ckpt_older_each_packs(step, add_older, u);
+	return rc && !ckpt_step_has_manifest(ckpt_step_state(step)) ? 0 : rc;
 }
 
 static int add_steps(struct ckpt_pack_use *u, struct ckpt_store *s)

@@ -139,43 +139,21 @@ static int mark_step(struct ckpt_gc_round *g, struct ckpt_step *step)
 }
 
 // What repacking would move, older versions would go on to need where it is.
-static int mark_version(struct ckpt_gc_round *g, struct ckpt_step *step, uint32_t version)
+static int mark_version(void *arg, const struct ckpt_manifest *m)
 {
-	struct ckpt_manifest *m = NULL;
-	struct ckpt_record r;
-	int rc = ckpt_step_record(step, version, &r);
+	struct ckpt_gc_round *g = arg;
 
-	if (!rc) {
-		rc = ckpt_step_read_manifest(step, &r.summary, &m);
-		ckpt_record_done(&r);
-	}
-	if (rc)
-		return is_gone(step) ? 0
-				     : ckpt_gc_fail(g, rc, "what version %u of %s needs cannot be read: %s", version,
-						    step->name, strerror(-rc));
 	mark(g, m, CKPT_GC_USE_LIVE, true);
-	ckpt_manifest_unref(m);
-	return 0;
+	return ckpt_gc_goes_on(g) ? 0 : -EINTR;
 }
 
-// An edit needs no packs but those of the files before it. So of edits that follow each other the first is enough, and one after each
-// move of bytes.
 static int mark_older(struct ckpt_gc_round *g, struct ckpt_step *step)
 {
-	CLEANUP_FREE struct ckpt_older *list = NULL;
-	bool marked = false;
-	size_t count = 0;
-	int rc = ckpt_older_list(step, &list, &count);
+	int rc = ckpt_older_each_packs(step, mark_version, g);
 
-	for (size_t i = 0; i + 1 < count && !rc; i++) {
-		const struct ckpt_older *o = &list[i];
-
-		if (o->over || (marked && o->edited && !o->repacked))
-			continue;
-		rc = ckpt_gc_goes_on(g) ? mark_version(g, step, o->says) : -EINTR;
-		marked = true;
-	}
-	return rc == -ENOENT ? 0 : rc;
+	if (!rc || rc == -EINTR || is_gone(step))
+		return rc == -EINTR ? rc : 0;
+	return ckpt_gc_fail(g, rc, "what an older version of %s needs cannot be read: %s", step->name, strerror(-rc));
 }
 
 static int by_session(const void *a, const void *b)

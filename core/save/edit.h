@@ -32,7 +32,8 @@ struct ckpt_edit {
 	const char *moved_name; // its name there
 	bool adopted;           // the version may have what an act before did without an answer
 	uint64_t attributes_mark;
-	const struct ckpt_summary *restores; // m is not of the version of before, but of this one, whose files come back; NULL: it is
+	const struct ckpt_summary
+		*restores; // m is not of the version of before, but of this one, whose files come back; NULL: it is
 	// Of the version of before.
 	struct ckpt_manifest *m;
 	int64_t committed_ns;

@@ -136,8 +136,8 @@ static void judge(struct ckpt_step *step, struct ckpt_older *list, size_t count)
 	done = ckpt_older_limits_done(step);
 	for (size_t i = 0; i < count; i++) {
 		list[i].over = ckpt_older_is_over(&list[i], &now) || ckpt_older_is_over(&list[i], &done);
-		list[i].expired = ckpt_older_has_expired(list, count, i, &now) ||
-				  ckpt_older_has_expired(list, count, i, &done);
+		list[i].expired =
+			ckpt_older_has_expired(list, count, i, &now) || ckpt_older_has_expired(list, count, i, &done);
 	}
 }
 
@@ -186,6 +186,49 @@ int ckpt_older_open(struct ckpt_step *step, uint32_t number, struct ckpt_version
 	return i < count && list[i].first <= number ? open_state(step, &list[i], ret_version) : -ENOENT;
 }
 
+// --- Packs ----------------------------------------------------------------------------------------------------------------
+
+static int tell_packs(struct ckpt_step *step, uint32_t version, ckpt_older_fn *fn, void *arg)
+{
+	struct ckpt_manifest *m;
+	struct ckpt_record r;
+	int rc = ckpt_step_record(step, version, &r);
+
+	if (rc)
+		return rc;
+	rc = ckpt_step_read_manifest(step, &r.summary, &m);
+	ckpt_record_done(&r);
+	if (rc)
+		return rc;
+	rc = fn(arg, m);
+	ckpt_manifest_unref(m);
+	return rc;
+}
+
+// An edit needs no packs but those of the files before it. So of edits that follow each other the first is enough, and one after each
+// move of bytes.
+int ckpt_older_each_packs(struct ckpt_step *step, ckpt_older_fn *fn, void *arg)
+{
+	CLEANUP_FREE struct ckpt_older *list = NULL;
+	bool told = false;
+	size_t count = 0;
+	int rc = ckpt_older_list(step, &list, &count);
+
+	if (rc)
+		return rc == -ENOENT ? 0 : rc;
+	for (size_t i = 0; i + 1 < count && !rc; i++) {
+		const struct ckpt_older *o = &list[i];
+
+		if (o->over || (told && o->edited && !o->repacked))
+			continue;
+		rc = tell_packs(step, o->says, fn, arg);
+		told = true;
+	}
+	return rc;
+}
+
+// --- Finding --------------------------------------------------------------------------------------------------------------
+
 struct before {
 	struct ckpt_step *step, *found;
 	uint32_t first;
@@ -226,7 +269,7 @@ static int find_here(struct ckpt_step *step, int64_t *number, uint32_t *ret_firs
 		return 1;
 	if (*number > 0)
 		return *number > UINT32_MAX ? -ENOENT : ckpt_older_open(step, (uint32_t)*number, ret_version);
-	back = (size_t)-*number;
+	back = (size_t) - *number;
 	if (back < count)
 		return open_state(step, &list[count - 1 - back], ret_version);
 	*number += (int64_t)count;

@@ -35,6 +35,11 @@ int ckpt_older_open(struct ckpt_step *step, uint32_t number, struct ckpt_version
 int ckpt_older_find(struct ckpt_step *step, int64_t number, struct ckpt_step **ret_step,
 		    struct ckpt_version **ret_version);
 
+// Calls fn with the manifests of older versions that, together, need each pack that such a version needs. Ends with its first answer that is not 0.
+// -EBADMSG, -ENOMEM, ...: one cannot be read.
+typedef int ckpt_older_fn(void *arg, const struct ckpt_manifest *m);
+int ckpt_older_each_packs(struct ckpt_step *step, ckpt_older_fn *fn, void *arg);
+
 // --- For core/save -------------------------------------------------------------------------------------------------------
 
 // Versions that were replaced before, or edited before, have expired.
