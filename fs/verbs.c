@@ -16,6 +16,7 @@
 #include "core/save/pin.h"
 #include "core/save/reopen.h"
 #include "core/save/replace.h"
+#include "core/save/restore.h"
 #include "core/save/stage.h"
 #include "core/step/errlog.h"
 #include "core/step/folders.h"
@@ -27,6 +28,7 @@
 #include "fs/end.h"
 #include "fs/folder.h"
 #include "fs/handle.h"
+#include "fs/shown.h"
 #include "fs/status.h"
 
 #include <fcntl.h>
@@ -360,52 +362,6 @@ static char *answer_retain(struct ckpt_fs *fs, const json_t *sessions)
 	return text;
 }
 
-static struct node *find_entry(struct ckpt_fs *fs, struct ckpt_step *step, const struct ckpt_entry *e)
-{
-	return node_find(fs, node_space(step), e->index ? e->ino : step->born.dir_ino);
-}
-
-// A file that has another name, elsewhere in the step, is found by that one from now on.
-static void drop_names(struct ckpt_fs *fs, struct ckpt_step *step, struct ckpt_manifest *m, const struct ckpt_entry *e)
-{
-	struct node *n = find_entry(fs, step, e), *dir;
-	struct ckpt_entry parent, child;
-
-	for (uint32_t i = 0; i < e->child_count; i++) {
-		ckpt_manifest_entry(m, e->child_first + i, &child);
-		drop_names(fs, step, m, &child);
-	}
-	ckpt_manifest_entry(m, e->parent, &parent);
-	dir = n ? find_entry(fs, step, &parent) : NULL;
-	if (dir) {
-		names_write_lock(fs);
-		name_drop_locked(fs, n, dir, e->name);
-		names_unlock(fs);
-	}
-	node_unref(fs, dir);
-	node_unref(fs, n);
-}
-
-// What the kernel knows of the name goes, and what its folder's node has kept.
-static void forget_entry(struct ckpt_fs *fs, struct ckpt_step *step, struct ckpt_manifest *m, const char *path)
-{
-	struct ckpt_entry e, parent;
-	struct node *dir;
-	uint32_t index;
-
-	if (ckpt_manifest_lookup(m, path, &index))
-		return;
-	ckpt_manifest_entry(m, index, &e);
-	ckpt_manifest_entry(m, e.parent, &parent);
-	drop_names(fs, step, m, &e);
-	dir = find_entry(fs, step, &parent);
-	if (!dir)
-		return;
-	(void)fuse_lowlevel_notify_inval_entry(fs->se, node_id(fs, dir), e.name, strlen(e.name));
-	(void)fuse_lowlevel_notify_inval_inode(fs->se, node_id(fs, dir), 0, 0);
-	node_unref(fs, dir);
-}
-
 static char *answer_remove(struct ckpt_fs *fs, const char *session, const char *path)
 {
 	struct ckpt_step *step = ckpt_step_of_session(fs->store, session);
@@ -417,10 +373,46 @@ static char *answer_remove(struct ckpt_fs *fs, const char *session, const char *
 		rc = ckpt_amend_remove(step, path);
 	}
 	if (!rc)
-		forget_entry(fs, step, m, path);
+		shown_forget(fs, step, m, path);
 	ckpt_manifest_unref(m);
 	ckpt_step_unref(step);
 	return rc ? failure(rc, ckpt_delete_hint(rc)) : done();
+}
+
+static int restore(struct ckpt_fs *fs, struct ckpt_step *step, uint32_t version)
+{
+	struct ckpt_manifest *was = NULL, *is = NULL;
+	int rc = ckpt_removal_hides(step) ? -EBUSY : ckpt_step_manifest(step, &was);
+
+	if (!rc) {
+		handle_back_all(fs, step);
+		rc = ckpt_restore_files(step, version);
+	}
+	if (!rc && !ckpt_step_manifest(step, &is))
+		shown_change(fs, step, was, is);
+	ckpt_manifest_unref(was);
+	ckpt_manifest_unref(is);
+	return rc;
+}
+
+static char *answer_restore(struct ckpt_fs *fs, const char *session, int64_t version)
+{
+	struct ckpt_step *step = ckpt_step_of_session(fs->store, session);
+	int rc = !step ? -ESTALE : version <= 0 || version > UINT32_MAX ? -EINVAL : restore(fs, step, (uint32_t)version);
+	struct ckpt_version *now = step ? ckpt_step_version(step) : NULL;
+	json_t *reply;
+	char *text;
+
+	if (rc) {
+		text = failure(rc, ckpt_restore_hint(rc));
+	} else {
+		reply = json_pack("{s:b, s:I}", "ok", 1, "version", (json_int_t)now->is.version);
+		text = json_dumps(reply, JSON_COMPACT);
+		json_decref(reply);
+	}
+	ckpt_version_unref(now);
+	ckpt_step_unref(step);
+	return text;
 }
 
 // One flag of it: is it pinned, is it permanent.
@@ -677,6 +669,8 @@ char *verbs_answer(struct ckpt_fs *fs, const char *request, int peer_fd)
 				    json_string_value(json_object_get(json, "only")), &peer);
 	else if (!strcmp(verb, "undelete"))
 		reply = answer_undelete(fs, session);
+	else if (!strcmp(verb, "restore"))
+		reply = answer_restore(fs, session, json_integer_value(json_object_get(json, "version")));
 	else if (!strcmp(verb, "remove") && to)
 		reply = answer_remove(fs, session, to);
 	else if (!strcmp(verb, "move") && to)

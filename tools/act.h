@@ -13,6 +13,7 @@ struct ckpt_verb_act {
 	const char *to, *metadata; // or NULL
 	const char *only;          // warm: a glob, or NULL
 	bool add_only, force;      // begin
+	uint32_t version;          // restore
 	bool sessions;             // it is about an unfinished session, not about a step
 	int (*at_rest)(struct ckpt_step *step, const struct ckpt_verb_act *act); // 0, -errno
 	const char *(*hint)(int error);                                          // what to do about that, or NULL

@@ -52,6 +52,7 @@ static const struct ckpt_verb verbs[] = {
 	{"unpin", "lets steps be deleted again", ckpt_verb_unpin},
 	{"promote", "makes temporary steps permanent", ckpt_verb_promote},
 	{"undelete", "restores steps from the trash", ckpt_verb_undelete},
+	{"restore", "makes an older version of a step current again", ckpt_verb_restore},
 	{"trash", "lists deleted steps, or frees their room", ckpt_verb_trash},
 	{"should-save", "says whether a step is to be saved", ckpt_verb_should_save},
 	{"preempt", "announces a preemption", ckpt_verb_preempt},

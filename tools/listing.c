@@ -5,6 +5,7 @@
 #include "core/save/delete.h"
 #include "core/step/errlog.h"
 #include "core/step/holder.h"
+#include "core/step/older.h"
 #include "core/store/open.h"
 #include "tools/output.h"
 #include "tools/rows.h"
@@ -205,6 +206,32 @@ static struct ckpt_step *find_deleted(const struct ckpt_listing *l, const char *
 	return found;
 }
 
+// NAME@NUMBER or NAME@-NUMBER, at the end or before a path. False: no part of the word is that.
+static bool split_version(const char *word, char **ret_name, int64_t *ret_number, const char **ret_rest)
+{
+	for (const char *at = strchr(word, '@'); at; at = strchr(at + 1, '@')) {
+		const char *digits = at + 1 + (at[1] == '-');
+		size_t len = strspn(digits, "0123456789");
+
+		if (at == word || !len || len > 9 || (digits[len] && digits[len] != '/'))
+			continue;
+		*ret_number = strtoll(at + 1, NULL, 10);
+		*ret_rest = digits + len + strspn(digits + len, "/");
+		*ret_name = ckpt_text("%.*s", (int)(at - word), word);
+		return true;
+	}
+	return false;
+}
+
+static bool has_version(const char *word)
+{
+	CLEANUP_FREE char *name = NULL;
+	const char *rest;
+	int64_t number;
+
+	return split_version(word, &name, &number, &rest);
+}
+
 static int not_found(const struct ckpt_listing *l, const char *word)
 {
 	CLEANUP_FREE char *hint = NULL;
@@ -227,6 +254,9 @@ static int not_found(const struct ckpt_listing *l, const char *word)
 	json_decref(rows);
 	if (staged)
 		return ckpt_fail(word, "`ckptfs sessions` lists the staged ones", "staged, not committed");
+	if (has_version(word))
+		return ckpt_fail(word, "name the step without @; `ckptfs restore` makes a version the current one",
+				 "is a version, where a whole step is wanted");
 	hint = ckpt_text("`ckptfs ls %s` lists the steps", l->store->path);
 	return ckpt_fail(word, hint, ckpt_find_back(word) >= 0 ? "the store has no such step yet" : "no such step");
 }
@@ -257,4 +287,94 @@ int ckpt_listing_find(const struct ckpt_listing *l, const struct ckpt_operand *o
 		return not_found(l, word);
 	*ret_step = step;
 	return 0;
+}
+
+// --- Versions -----------------------------------------------------------------------------------------------------------
+
+bool ckpt_listing_is_version(const struct ckpt_listing *l, const struct ckpt_operand *operand, const char *word)
+{
+	CLEANUP_FREE char *path = NULL;
+	struct ckpt_step *step = has_version(word) ? ckpt_listing_look(l, operand, word, &path) : NULL;
+
+	ckpt_step_unref(step);
+	return !step && has_version(word);
+}
+
+static int no_version(const struct ckpt_listing *l, const char *word, const char *name, int error)
+{
+	CLEANUP_FREE char *hint = ckpt_text("`ckptfs info %s %s` lists the versions that can be opened", l->store->path, name);
+
+	if (error == -ENOENT)
+		return ckpt_fail(word, hint, "the step has no such version");
+	if (error == -ESTALE)
+		return ckpt_fail(word, hint, "the version has expired");
+	return ckpt_fail(word, "`ckptfs verify` says what is damaged", "the version cannot be read: %s", strerror(-error));
+}
+
+int ckpt_listing_version(const struct ckpt_listing *l, const struct ckpt_operand *operand, const char *word,
+			 struct ckpt_at_version *ret_at)
+{
+	CLEANUP_FREE char *name = NULL, *path = NULL;
+	struct ckpt_at_version at = {0};
+	const char *rest = "";
+	int64_t number = 0;
+	int rc;
+
+	if (!split_version(word, &name, &number, &rest))
+		return ckpt_usage(word, "as in 1000@3, or 1000@-1 for the files before the last change",
+				  "names no version of a step");
+	rc = ckpt_listing_find(l, operand, name, &at.named, &path);
+	if (rc)
+		return rc;
+	rc = *path ? ckpt_usage(word, "the version stands behind the name of the step, before the path",
+				"a file has no versions of its own")
+		   : ckpt_older_find(at.named, number, &at.step, &at.version);
+	if (rc < 0)
+		rc = no_version(l, word, name, rc);
+	if (rc) {
+		ckpt_step_unref(at.named);
+		return rc;
+	}
+	at.path = ckpt_text("%s", rest);
+	*ret_at = at;
+	return 0;
+}
+
+void ckpt_at_version_done(struct ckpt_at_version *at)
+{
+	ckpt_step_unref(at->named);
+	ckpt_step_unref(at->step);
+	ckpt_version_unref(at->version);
+	free(at->path);
+}
+
+static int read_files(const char *word, struct ckpt_step *step, const struct ckpt_version *v,
+		      struct ckpt_manifest **ret_manifest)
+{
+	int rc = v ? ckpt_step_read_manifest(step, &v->is, ret_manifest) : ckpt_step_manifest(step, ret_manifest);
+
+	return rc ? ckpt_fail(word, "`ckptfs verify` says what is damaged", "its manifest cannot be read: %s",
+			      strerror(-rc))
+		  : 0;
+}
+
+int ckpt_listing_files(const struct ckpt_listing *l, const struct ckpt_operand *operand, const char *word,
+		       struct ckpt_step **ret_step, struct ckpt_manifest **ret_manifest, char **ret_path)
+{
+	struct ckpt_at_version at = {0};
+	int rc;
+
+	if (ckpt_listing_is_version(l, operand, word))
+		rc = ckpt_listing_version(l, operand, word, &at);
+	else
+		rc = ckpt_listing_find(l, operand, word, &at.step, &at.path);
+	if (rc)
+		return rc;
+	rc = read_files(word, at.step, at.version, ret_manifest);
+	if (!rc) {
+		*ret_step = TAKE_PTR(at.step);
+		*ret_path = TAKE_PTR(at.path);
+	}
+	ckpt_at_version_done(&at);
+	return rc;
 }

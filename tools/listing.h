@@ -42,6 +42,21 @@ struct ckpt_view ckpt_listing_view(const struct ckpt_listing *l, const struct ck
 // "trash/1000" is the deleted one of that name in `ls --trash`, or of that session.
 int ckpt_listing_find(const struct ckpt_listing *l, const struct ckpt_operand *operand, const char *word,
 		      struct ckpt_step **ret_step, char **ret_path);
-// The same without a word of what is not found: NULL.
+// A version of a step: STEP@VERSION, or STEP@-N, the files before its last N changes; what follows is the path in it.
+struct ckpt_at_version {
+	struct ckpt_step *named; // STEP
+	struct ckpt_step *step;  // which has it: that one, or a deleted one whose place it took
+	struct ckpt_version *version;
+	char *path;
+};
+// True for a word of this form that is not the exact name of a step, or of a file of one.
+bool ckpt_listing_is_version(const struct ckpt_listing *l, const struct ckpt_operand *operand, const char *word);
+int ckpt_listing_version(const struct ckpt_listing *l, const struct ckpt_operand *operand, const char *word,
+			 struct ckpt_at_version *ret_at);
+void ckpt_at_version_done(struct ckpt_at_version *at);
+// What word names, a step or a version of one, with its manifest. References; *ret_path is malloc'ed.
+int ckpt_listing_files(const struct ckpt_listing *l, const struct ckpt_operand *operand, const char *word,
+		       struct ckpt_step **ret_step, struct ckpt_manifest **ret_manifest, char **ret_path);
+// The same as _find() without a word of what is not found: NULL.
 struct ckpt_step *ckpt_listing_look(const struct ckpt_listing *l, const struct ckpt_operand *operand, const char *word,
 				    char **ret_path);

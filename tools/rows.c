@@ -9,6 +9,7 @@
 #include "core/save/stage.h"
 #include "core/step/ask.h"
 #include "core/step/holder.h"
+#include "core/step/older.h"
 #include "core/step/mounts.h"
 #include "core/tier/seal.h"
 #include "tools/config.h"
@@ -144,35 +145,87 @@ static json_t *row_by(struct ckpt_step *step, uint32_t version)
 				   ckpt_json_text(user ? user->pw_name : NULL), "node", by.node));
 }
 
-static json_t *row_version(struct ckpt_step *step, const struct ckpt_summary *s, bool current)
+// state: "current"; "old", which can be opened until expires_at (null: as long as the step is there); "expired".
+static json_t *row_version(struct ckpt_step *step, const struct ckpt_summary *s, const char *state,
+			   int64_t expires_ns)
 {
-	return ckpt_need(json_pack("{s:o, s:o, s:o, s:o, s:o, s:s, s:o}", "version", integer(s->version),
+	return ckpt_need(json_pack("{s:o, s:o, s:o, s:o, s:o, s:s, s:o, s:o}", "version", integer(s->version),
 				   "committed_at", ckpt_json_time(s->committed_ns), "files", integer(s->files), "bytes",
-				   integer(s->bytes), "event", text_or_null(s->event), "state",
-				   current ? "current" : "old", "by", row_by(step, s->version)));
+				   integer(s->bytes), "event", text_or_null(s->event), "state", state, "expires_at",
+				   expires_ns && expires_ns != INT64_MAX ? ckpt_json_time(expires_ns) : json_null(), "by",
+				   row_by(step, s->version)));
+}
+
+// The states of the files of a step that are its own, and the versions of the deleted steps whose place it took.
+struct versions {
+	struct ckpt_step *step;
+	struct ckpt_older *list;
+	size_t count, at;
+};
+
+static json_t *version_of_another(struct versions *v, const struct ckpt_summary *s)
+{
+	struct ckpt_version *older;
+	struct ckpt_step *of;
+	int64_t expires_ns;
+
+	if (ckpt_older_find(v->step, s->version, &of, &older))
+		return row_version(v->step, s, "expired", 0);
+	ckpt_lock_take(&of->lock);
+	expires_ns = ckpt_time_between(-of->store->settings.trash_ns, of->deleted_ns);
+	ckpt_lock_drop(&of->lock);
+	ckpt_step_unref(of);
+	ckpt_version_unref(older);
+	return row_version(v->step, s, "old", expires_ns);
+}
+
+static json_t *version_of(struct versions *v, const struct ckpt_summary *s)
+{
+	if (!v->count || s->version < v->list[0].first)
+		return version_of_another(v, s);
+	while (v->at + 1 < v->count && v->list[v->at].last < s->version)
+		v->at++;
+	if (v->at + 1 == v->count)
+		return row_version(v->step, s, s->version == v->list[v->at].says ? "current" : "old", 0);
+	if (v->list[v->at].expired)
+		return row_version(v->step, s, "expired", 0);
+	return row_version(v->step, s, "old", ckpt_older_expires_ns(v->list, v->count, v->at, v->step));
 }
 
 json_t *ckpt_row_step_full(const struct ckpt_listing *l, struct ckpt_step *step)
 {
-	json_t *row = ckpt_row_step(l, step, true), *versions = ckpt_need(json_array());
-	struct ckpt_summary s;
+	CLEANUP_VERSION struct ckpt_version *is = ckpt_step_version(step);
+	json_t *row = ckpt_row_step(l, step, true), *rows = ckpt_need(json_array());
+	struct versions v = {.step = step};
 
-	ckpt_lock_take(&step->lock);
-	s = step->version->is;
-	ckpt_lock_drop(&step->lock);
-	for (uint32_t v = 1; v <= s.version; v++) {
+	(void)ckpt_older_list(step, &v.list, &v.count);
+	for (uint32_t i = 1; i <= is->is.version; i++) {
 		struct ckpt_record r;
 
-		if (v == s.version) {
-			json_array_append_new(versions, row_version(step, &s, true));
-		} else if (!ckpt_step_record(step, v, &r)) {
-			json_array_append_new(versions, row_version(step, &r.summary, false));
-			ckpt_record_done(&r);
-		}
+		if (ckpt_step_record(step, i, &r))
+			continue;
+		json_array_append_new(rows, version_of(&v, &r.summary));
+		ckpt_record_done(&r);
 	}
-	set(row, "profile", text_or_null(s.profile));
-	set(row, "event", text_or_null(s.event));
-	set(row, "versions", versions);
+	free(v.list);
+	set(row, "profile", text_or_null(is->is.profile));
+	set(row, "event", text_or_null(is->is.event));
+	set(row, "versions", rows);
+	return row;
+}
+
+json_t *ckpt_row_version(const struct ckpt_listing *l, const struct ckpt_at_version *at)
+{
+	CLEANUP_FREE char *name = ckpt_listing_name(l, at->version->is.folder_id, at->version->is.name);
+	struct versions v = {.step = at->named};
+	json_t *row;
+
+	(void)ckpt_older_list(at->named, &v.list, &v.count);
+	row = version_of(&v, &at->version->is);
+	free(v.list);
+	set(row, "name", ckpt_json_text(name));
+	set(row, "sealed", json_boolean(at->version->is.sealed));
+	set_metadata(row, at->step, at->version->is.version);
 	return row;
 }
 

@@ -13,6 +13,8 @@
 json_t *ckpt_row_step(const struct ckpt_listing *l, struct ckpt_step *step, bool metadata);
 // The same with "profile", "event", "versions".
 json_t *ckpt_row_step_full(const struct ckpt_listing *l, struct ckpt_step *step);
+// The version whose record says the most of its files (core/step/older.h).
+json_t *ckpt_row_version(const struct ckpt_listing *l, const struct ckpt_at_version *at);
 // The same of the deleted step i of a ckpt_deleted_list, under the name that it has in the trash.
 json_t *ckpt_row_deleted(const struct ckpt_listing *l, struct ckpt_step *const *steps, size_t i, bool metadata);
 // A staged step as `ls` has it, of a row of `sessions`.

@@ -80,6 +80,7 @@ int ckpt_verb_should_save(int argc, char **argv);
 int ckpt_verb_status(int argc, char **argv);
 int ckpt_verb_umount(int argc, char **argv);
 int ckpt_verb_trash(int argc, char **argv);
+int ckpt_verb_restore(int argc, char **argv);
 int ckpt_verb_undelete(int argc, char **argv);
 int ckpt_verb_unpin(int argc, char **argv);
 int ckpt_verb_verify(int argc, char **argv);

@@ -91,9 +91,10 @@ int ckpt_verb_cat(int argc, char **argv)
 {
 	static const struct ckpt_syntax syntax = {
 		.operands = "[STORE] STEP PATH",
-		.doc = "Writes the bytes of a file of a step to stdout.\v"
+		.doc = "Writes the bytes of a file of a step, or of a version of it, to stdout.\v"
 		       "Examples:\n"
 		       "  ckptfs cat /data/run42 latest config.json\n"
+		       "  ckptfs cat /data/run42 1000@-1 config.json\n"
 		       "  ckptfs cat /ckpt/1000/model.safetensors > model.safetensors",
 		.operands_min = 1,
 		.operands_max = 3,
@@ -118,15 +119,9 @@ int ckpt_verb_cat(int argc, char **argv)
 	word = o.count == 2 ? ckpt_text("%s/%s", o.steps[0], o.steps[1]) : ckpt_text("%s", o.steps[0]);
 	rc = ckpt_listing_open(o.store, CKPT_STORE_READ, &l);
 	if (!rc) {
-		rc = ckpt_listing_find(&l, &o, word, &step, &path);
-		if (!rc) {
-			rc = ckpt_step_manifest(step, &m);
-			if (rc)
-				rc = ckpt_fail(word, "`ckptfs verify` says what is damaged",
-					       "its manifest cannot be read: %s", strerror(-rc));
-			else
-				rc = cat_entry(step, m, path, word);
-		}
+		rc = ckpt_listing_files(&l, &o, word, &step, &m, &path);
+		if (!rc)
+			rc = cat_entry(step, m, path, word);
 		ckpt_manifest_unref(m);
 		ckpt_step_unref(step);
 		ckpt_listing_close(&l);

@@ -388,17 +388,12 @@ static void free_difference(struct difference *one)
 static int open_side(const struct ckpt_listing *l, const struct ckpt_operand *o, const char *word, struct side *s)
 {
 	CLEANUP_FREE char *path = NULL;
-	int rc = ckpt_listing_find(l, o, word, &s->step, &path);
+	int rc = ckpt_listing_files(l, o, word, &s->step, &s->m, &path);
 
 	s->word = word;
-	if (rc)
-		return rc;
-	if (*path)
-		return ckpt_usage(word, "name the step alone", "a file in a step, where a whole step is wanted");
-	rc = ckpt_step_manifest(s->step, &s->m);
-	return rc ? ckpt_fail(word, "`ckptfs verify` says what is damaged", "its list of files cannot be read: %s",
-			      strerror(-rc))
-		  : 0;
+	if (!rc && *path)
+		rc = ckpt_usage(word, "name the step alone", "a file in a step, where a whole step is wanted");
+	return rc;
 }
 
 static int diff(struct diff *d, const struct ckpt_operand *o)
@@ -448,6 +443,7 @@ int ckpt_verb_diff(int argc, char **argv)
 		       "Examples:\n"
 		       "  ckptfs diff /ckpt 1000 2000\n"
 		       "  ckptfs diff --arrays /ckpt 1000 latest\n"
+		       "  ckptfs diff /ckpt 1000@-1 1000\n"
 		       "  ckptfs diff --json /data/run42 latest~1 latest",
 		.options = options,
 		.option = diff_option,

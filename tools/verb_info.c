@@ -58,11 +58,30 @@ static void print_row(json_t *row)
 	}
 }
 
+static int version_row(const struct ckpt_listing *l, const struct ckpt_operand *o, json_t **ret_row)
+{
+	struct ckpt_at_version at;
+	int rc = ckpt_listing_version(l, o, o->steps[0], &at);
+
+	if (rc)
+		return rc;
+	if (*at.path)
+		rc = ckpt_usage(o->steps[0], "`ckptfs ls -l` shows single files", "a file in a step");
+	else
+		*ret_row = ckpt_row_version(l, &at);
+	ckpt_at_version_done(&at);
+	return rc;
+}
+
 static int step_row(const struct ckpt_listing *l, const struct ckpt_operand *o, json_t **ret_row)
 {
 	CLEANUP_FREE char *path = NULL;
 	struct ckpt_step *step;
-	int rc = ckpt_listing_find(l, o, o->steps[0], &step, &path);
+	int rc;
+
+	if (ckpt_listing_is_version(l, o, o->steps[0]))
+		return version_row(l, o, ret_row);
+	rc = ckpt_listing_find(l, o, o->steps[0], &step, &path);
 
 	if (rc)
 		return rc;
@@ -78,9 +97,11 @@ int ckpt_verb_info(int argc, char **argv)
 {
 	static const struct ckpt_syntax syntax = {
 		.operands = "[STORE] [STEP]",
-		.doc = "Shows one store or step in full.\v"
+		.doc = "Shows one store, step, or version of a step in full. Of a step it lists the versions, and until "
+		       "when each can be opened as STEP@VERSION.\v"
 		       "Examples:\n"
 		       "  ckptfs info /data/run42\n"
+		       "  ckptfs info /ckpt 1000@3\n"
 		       "  ckptfs info --json /ckpt latest~1",
 		.operands_max = 2,
 	};

@@ -158,15 +158,11 @@ static int file_rows(const struct ckpt_listing *l, const struct ckpt_operand *o,
 	struct ckpt_step *step;
 	CLEANUP_FREE char *path = NULL;
 	uint32_t index;
-	int rc = ckpt_listing_find(l, o, o->steps[0], &step, &path);
+	int rc = ckpt_listing_files(l, o, o->steps[0], &step, &m, &path);
 
 	if (rc)
 		return rc;
-	rc = ckpt_step_manifest(step, &m);
 	ckpt_step_unref(step);
-	if (rc)
-		return ckpt_fail(o->steps[0], "`ckptfs verify` says what is damaged", "its manifest cannot be read: %s",
-				 strerror(-rc));
 	rc = ckpt_manifest_lookup(m, path, &index);
 	if (!rc)
 		add_entries(m, index, rows);
@@ -386,7 +382,8 @@ int ckpt_verb_ls(int argc, char **argv)
 {
 	static const struct ckpt_syntax syntax = {
 		.operands = "[STORE] [STEP[/PATH]|FOLDER]",
-		.doc = "Lists the steps of a store or of one folder, or the files of a step.\v"
+		.doc = "Lists the steps of a store or of one folder, or the files of a step or of a version of it "
+		       "(STEP@3; STEP@-1: the files before the last change).\v"
 		       "Examples:\n"
 		       "  ckptfs ls -l --sort metrics.loss /ckpt\n"
 		       "  ckptfs ls --json /data/run42 latest",

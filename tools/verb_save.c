@@ -402,21 +402,17 @@ static int get_into(struct get *g, const char *dir)
 	return rc;
 }
 
-static int get(struct ckpt_step *step, const char *word, const char *dir)
+static int get(struct ckpt_step *step, struct ckpt_manifest *m, const char *word, const char *dir)
 {
-	struct get g = {.step = step, .word = word};
-	int rc = ckpt_step_manifest(step, &g.m);
+	struct get g = {.step = step, .m = m, .word = word};
+	int rc;
 
-	if (rc)
-		return ckpt_fail(word, "`ckptfs verify` says what is damaged", "its manifest cannot be read: %s",
-				 strerror(-rc));
 	stop_begin();
 	ckpt_manifest_totals(g.m, &g.files, &g.total);
 	g.files = 0;
 	ckpt_progress_start("copying", g.total, 1);
 	rc = stop_end(get_into(&g, dir));
 	tdestroy(g.links, free);
-	ckpt_manifest_unref(g.m);
 	return rc ? rc : print(word, g.files, g.bytes);
 }
 
@@ -424,11 +420,11 @@ int ckpt_verb_get(int argc, char **argv)
 {
 	static const struct ckpt_syntax syntax = {
 		.operands = "[STORE] STEP DIR",
-		.doc = "Copies a step into a folder that is absent or empty: all of it, or nothing. The bytes are "
-		       "shared where the disk "
-		       "can (reflink).\v"
+		.doc = "Copies a step, or a version of one, into a folder that is absent or empty: all of it, or "
+		       "nothing. The bytes are shared where the disk can (reflink).\v"
 		       "Examples:\n"
 		       "  ckptfs get /data/run42 latest /scratch/restored\n"
+		       "  ckptfs get /ckpt 1000@-1 before-the-last-edit\n"
 		       "  ckptfs get /ckpt trash/1000 saved-from-the-trash",
 		.operands_min = 2,
 		.operands_max = 3,
@@ -437,6 +433,7 @@ int ckpt_verb_get(int argc, char **argv)
 	struct ckpt_words words;
 	struct ckpt_operand o;
 	struct ckpt_listing l;
+	struct ckpt_manifest *m;
 	struct ckpt_step *step;
 	int rc;
 
@@ -448,11 +445,12 @@ int ckpt_verb_get(int argc, char **argv)
 	rc = o.count == 2 ? ckpt_listing_open(o.store, CKPT_STORE_READ, &l)
 			  : ckpt_usage("get", "usage: ckptfs get [STORE] STEP DIR", "wants one step and a folder");
 	if (!rc) {
-		rc = ckpt_listing_find(&l, &o, o.steps[0], &step, &path);
+		rc = ckpt_listing_files(&l, &o, o.steps[0], &step, &m, &path);
 		if (!rc) {
 			rc = *path ? ckpt_usage(o.steps[0], "name the step alone; `ckptfs cat` prints single files",
 						"a file in a step")
-				   : get(step, o.steps[0], dir);
+				   : get(step, m, o.steps[0], dir);
+			ckpt_manifest_unref(m);
 			ckpt_step_unref(step);
 		}
 		ckpt_listing_close(&l);

@@ -182,3 +182,20 @@ int ckpt_restore_files(struct ckpt_step *step, uint32_t version)
 				version);
 	return rc;
 }
+
+const char *ckpt_restore_hint(int error)
+{
+	switch (error) {
+	case -ENOENT:
+	case -ESTALE:
+		return "it has expired, or the step is gone: `ckptfs info STEP` lists the versions that can be opened";
+	case -EALREADY:
+		return "the step has these files now";
+	case -ENODATA:
+		return "some of its bytes are gone: `ckptfs verify` says what is damaged";
+	case -EBUSY:
+		return "it is being changed or removed; try again later";
+	default:
+		return NULL;
+	}
+}

@@ -8,3 +8,5 @@
 // the step is not committed (any more); -ENODATA some of its bytes are gone; -EALREADY these are its files; -EBUSY it is reopened; -EIO the outcome is unknown, asking again gives the final answer; -ENOSPC ... Failures are in the
 // error log.
 int ckpt_restore_files(struct ckpt_step *step, uint32_t version);
+// What to do about a failure; NULL: nothing better is known than what goes for the error anywhere.
+const char *ckpt_restore_hint(int error);
