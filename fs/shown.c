@@ -69,8 +69,8 @@ static bool is_shown_alike(struct ckpt_step *step, struct ckpt_manifest *was, ui
 }
 
 // Entries of a manifest that the other shows otherwise, or not at all, are looked up again. gone: their nodes are found no more.
-static void show_others(struct ckpt_fs *fs, struct ckpt_step *step, struct ckpt_manifest *m, struct ckpt_manifest *other,
-			bool gone)
+static void show_others(struct ckpt_fs *fs, struct ckpt_step *step, struct ckpt_manifest *m,
+			struct ckpt_manifest *other, bool gone)
 {
 	char path[PATH_MAX];
 

@@ -382,11 +382,11 @@ static char *answer_remove(struct ckpt_fs *fs, const char *session, const char *
 static int restore(struct ckpt_fs *fs, struct ckpt_step *step, uint32_t version)
 {
 	struct ckpt_manifest *was = NULL, *is = NULL;
-	int rc = ckpt_removal_hides(step) ? -EBUSY : ckpt_step_manifest(step, &was);
+	int rc = ckpt_step_manifest(step, &was);
 
 	if (!rc) {
 		handle_back_all(fs, step);
-		rc = ckpt_restore_files(step, version);
+		rc = ckpt_restore(step, version);
 	}
 	if (!rc && !ckpt_step_manifest(step, &is))
 		shown_change(fs, step, was, is);
@@ -398,7 +398,9 @@ static int restore(struct ckpt_fs *fs, struct ckpt_step *step, uint32_t version)
 static char *answer_restore(struct ckpt_fs *fs, const char *session, int64_t version)
 {
 	struct ckpt_step *step = ckpt_step_of_session(fs->store, session);
-	int rc = !step ? -ESTALE : version <= 0 || version > UINT32_MAX ? -EINVAL : restore(fs, step, (uint32_t)version);
+	int rc = !step                                  ? -ESTALE
+		 : version <= 0 || version > UINT32_MAX ? -EINVAL
+							: restore(fs, step, (uint32_t)version);
 	struct ckpt_version *now = step ? ckpt_step_version(step) : NULL;
 	json_t *reply;
 	char *text;

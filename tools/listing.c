@@ -302,13 +302,15 @@ bool ckpt_listing_is_version(const struct ckpt_listing *l, const struct ckpt_ope
 
 static int no_version(const struct ckpt_listing *l, const char *word, const char *name, int error)
 {
-	CLEANUP_FREE char *hint = ckpt_text("`ckptfs info %s %s` lists the versions that can be opened", l->store->path, name);
+	CLEANUP_FREE char *hint =
+		ckpt_text("`ckptfs info %s %s` lists the versions that can be opened", l->store->path, name);
 
 	if (error == -ENOENT)
 		return ckpt_fail(word, hint, "the step has no such version");
 	if (error == -ESTALE)
 		return ckpt_fail(word, hint, "the version has expired");
-	return ckpt_fail(word, "`ckptfs verify` says what is damaged", "the version cannot be read: %s", strerror(-error));
+	return ckpt_fail(word, "`ckptfs verify` says what is damaged", "the version cannot be read: %s",
+			 strerror(-error));
 }
 
 int ckpt_listing_version(const struct ckpt_listing *l, const struct ckpt_operand *operand, const char *word,

@@ -97,7 +97,8 @@ int ckpt_verb_info(int argc, char **argv)
 {
 	static const struct ckpt_syntax syntax = {
 		.operands = "[STORE] [STEP]",
-		.doc = "Shows one store, step, or version of a step in full. Of a step it lists the versions, and until "
+		.doc = "Shows one store, step, or version of a step in full. Of a step it lists the versions, and "
+		       "until "
 		       "when each can be opened as STEP@VERSION.\v"
 		       "Examples:\n"
 		       "  ckptfs info /data/run42\n"

@@ -1,6 +1,5 @@
 #include "core/base/util.h"
 #include "core/save/restore.h"
-#include "core/step/removal.h"
 #include "tools/act.h"
 #include "tools/output.h"
 
@@ -12,7 +11,7 @@ static uint32_t made_at_rest;
 
 static int restore_at_rest(struct ckpt_step *step, const struct ckpt_verb_act *act)
 {
-	int rc = ckpt_removal_hides(step) ? -EBUSY : ckpt_restore_files(step, act->version);
+	int rc = ckpt_restore(step, act->version);
 	CLEANUP_VERSION struct ckpt_version *now = ckpt_step_version(step);
 
 	made_at_rest = now->is.version;

@@ -188,7 +188,7 @@ static int remove_all(struct outdated *o)
 	if (rc)
 		return rc;
 	o->now.replaced_ns = MAX(o->now.replaced_ns, o->done.replaced_ns);
-	o->now.edited_ns = MAX(o->now.edited_ns, o->done.edited_ns);
+	o->now.thinned_ns = MAX(o->now.thinned_ns, o->done.thinned_ns);
 	return ckpt_older_limits_keep(o->step, &o->now);
 }
 

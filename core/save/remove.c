@@ -100,8 +100,7 @@ int ckpt_remove_whole(struct ckpt_step *step)
 	before = version_before(step);
 	if (before)
 		rc = ckpt_restore_files(step, before);
-	if (!rc || rc == -ENODATA ||
-	    rc == -ESTALE) // with trash=0 it has expired: then the deletion means what there is
+	if (!rc || rc == -ENODATA) // some of it was cooled away, or collected: then the deletion means what there is
 		rc = ckpt_delete(step);
 	ckpt_removal_forget(step); // a deleted one is whole in the trash
 	if (!rc)

@@ -10,6 +10,7 @@
 #include "core/step/amending.h"
 #include "core/step/errlog.h"
 #include "core/step/older.h"
+#include "core/step/removal.h"
 #include "core/step/store.h"
 
 #include <stdio.h>
@@ -134,6 +135,19 @@ static void restoring_done(struct restoring *r)
 	ckpt_edit_done(&r->edit);
 }
 
+// -EALREADY: the step has these files.
+static int check_others(struct ckpt_step *step, const struct ckpt_manifest *m)
+{
+	struct ckpt_manifest *now;
+	int rc = ckpt_step_manifest(step, &now);
+
+	if (rc)
+		return rc;
+	rc = ckpt_manifest_same_entries(m, now) ? -EALREADY : 0;
+	ckpt_manifest_unref(now);
+	return rc;
+}
+
 static int put_version(struct ckpt_step *step, const struct ckpt_version *v)
 {
 	struct restoring r = {.edit = {.step = step,
@@ -144,6 +158,8 @@ static int put_version(struct ckpt_step *step, const struct ckpt_version *v)
 	int rc = ckpt_step_read_manifest(step, &v->is, &r.edit.m);
 
 	r.edit.arg = &r;
+	if (!rc)
+		rc = check_others(step, r.edit.m);
 	if (!rc)
 		rc = find_bytes(&r);
 	if (!rc)
@@ -162,11 +178,9 @@ static int restore_locked(struct ckpt_step *step, uint32_t version)
 	if (!rc && ckpt_step_state(step) != CKPT_STEP_COMMITTED)
 		rc = -ESTALE;
 	if (!rc)
-		rc = ckpt_older_open(step, version, &v);
+		rc = ckpt_older_open_expired(step, version, &v);
 	if (rc)
 		return rc;
-	if (!memcmp(v->is.manifest_sha256, step->version->is.manifest_sha256, CKPT_SHA256_LEN))
-		return -EALREADY;
 	return put_version(step, v);
 }
 
@@ -181,6 +195,14 @@ int ckpt_restore_files(struct ckpt_step *step, uint32_t version)
 					   : "the files of version %u could not be restored",
 				version);
 	return rc;
+}
+
+int ckpt_restore(struct ckpt_step *step, uint32_t version)
+{
+	CLEANUP_VERSION struct ckpt_version *v = NULL;
+	int rc = ckpt_removal_hides(step) ? -EBUSY : ckpt_older_open(step, version, &v);
+
+	return rc ? rc : ckpt_restore_files(step, version);
 }
 
 const char *ckpt_restore_hint(int error)

@@ -11,6 +11,7 @@
 #include <sys/xattr.h>
 
 #define HOUR_NS (INT64_C(3600) * 1000000000)
+#define ONE_EDIT_NS (INT64_C(5) * 1000000000)
 #define TEXT_MAX 48 // of the attribute
 
 static const struct ckpt_older_limits NEVER = {INT64_MIN, INT64_MIN};
@@ -28,7 +29,7 @@ struct ckpt_older_limits ckpt_older_limits(struct ckpt_step *step, int64_t now_n
 
 	if (step->version->is.pinned)
 		return NEVER;
-	return (struct ckpt_older_limits){ckpt_time_between(step->store->settings.trash_ns, now_ns), now_ns - HOUR_NS};
+	return (struct ckpt_older_limits){ckpt_time_between(step->store->settings.trash_ns, now_ns), now_ns};
 }
 
 struct ckpt_older_limits ckpt_older_limits_done(const struct ckpt_step *step)
@@ -38,7 +39,7 @@ struct ckpt_older_limits ckpt_older_limits_done(const struct ckpt_step *step)
 	char text[TEXT_MAX] = "";
 
 	if (fd < 0 || fgetxattr(fd, CKPT_OLDER_XATTR, text, sizeof(text) - 1) <= 0 ||
-	    sscanf(text, "%" SCNd64 " %" SCNd64, &l.replaced_ns, &l.edited_ns) != 2)
+	    sscanf(text, "%" SCNd64 " %" SCNd64, &l.replaced_ns, &l.thinned_ns) != 2)
 		return NEVER;
 	return l;
 }
@@ -47,14 +48,14 @@ int ckpt_older_limits_keep(const struct ckpt_step *step, const struct ckpt_older
 {
 	CLEANUP_FD int fd = open_session(step);
 	char text[TEXT_MAX];
-	int len = snprintf(text, sizeof(text), "%" PRId64 " %" PRId64, l->replaced_ns, l->edited_ns);
+	int len = snprintf(text, sizeof(text), "%" PRId64 " %" PRId64, l->replaced_ns, l->thinned_ns);
 
 	return fd < 0 ? fd : ckpt_sys.fsetxattr(fd, CKPT_OLDER_XATTR, text, (size_t)len, 0);
 }
 
 bool ckpt_older_is_over(const struct ckpt_older *o, const struct ckpt_older_limits *l)
 {
-	return o->replaced_ns < l->replaced_ns;
+	return o->replaced_ns <= l->replaced_ns;
 }
 
 static int64_t hour(int64_t ns)
@@ -62,16 +63,21 @@ static int64_t hour(int64_t ns)
 	return ns / HOUR_NS;
 }
 
-static bool is_thinned(const struct ckpt_older *o)
+// Since when only the next state is kept, of those two; INT64_MAX: each is.
+static int64_t thinned_ns(const struct ckpt_older *o)
 {
-	return o->edited && o[1].edited && hour(o->made_ns) == hour(o[1].made_ns);
+	if (!o->edited || !o[1].edited)
+		return INT64_MAX;
+	if (o[1].made_ns - o->made_ns < ONE_EDIT_NS)
+		return o[1].made_ns;
+	return hour(o->made_ns) == hour(o[1].made_ns) ? o->made_ns + HOUR_NS : INT64_MAX;
 }
 
 bool ckpt_older_has_expired(const struct ckpt_older *list, size_t count, size_t i, const struct ckpt_older_limits *l)
 {
 	if (i + 1 >= count)
 		return false;
-	return ckpt_older_is_over(&list[i], l) || (list[i].made_ns < l->edited_ns && is_thinned(&list[i]));
+	return ckpt_older_is_over(&list[i], l) || thinned_ns(&list[i]) < l->thinned_ns;
 }
 
 int64_t ckpt_older_expires_ns(const struct ckpt_older *list, size_t count, size_t i, struct ckpt_step *step)
@@ -82,7 +88,7 @@ int64_t ckpt_older_expires_ns(const struct ckpt_older *list, size_t count, size_
 	if (i + 1 >= count || l.replaced_ns == INT64_MIN)
 		return INT64_MAX;
 	ns = ckpt_time_between(l.replaced_ns, list[i].replaced_ns);
-	return is_thinned(&list[i]) ? MIN(ns, list[i].made_ns + HOUR_NS) : ns;
+	return MIN(ns, thinned_ns(&list[i]));
 }
 
 // --- The list -----------------------------------------------------------------------------------------------------------
@@ -161,11 +167,8 @@ int ckpt_older_list(struct ckpt_step *step, struct ckpt_older **ret_list, size_t
 static int open_state(struct ckpt_step *step, const struct ckpt_older *o, struct ckpt_version **ret_version)
 {
 	struct ckpt_record r;
-	int rc;
+	int rc = ckpt_step_record(step, o->says, &r);
 
-	if (o->expired)
-		return -ESTALE;
-	rc = ckpt_step_record(step, o->says, &r);
 	if (rc)
 		return rc == -ENOENT ? -EBADMSG : rc;
 	*ret_version = ckpt_version_new(&r.summary);
@@ -173,7 +176,7 @@ static int open_state(struct ckpt_step *step, const struct ckpt_older *o, struct
 	return 0;
 }
 
-int ckpt_older_open(struct ckpt_step *step, uint32_t number, struct ckpt_version **ret_version)
+static int open_number(struct ckpt_step *step, uint32_t number, bool expired_too, struct ckpt_version **ret_version)
 {
 	CLEANUP_FREE struct ckpt_older *list = NULL;
 	size_t count, i = 0;
@@ -183,7 +186,19 @@ int ckpt_older_open(struct ckpt_step *step, uint32_t number, struct ckpt_version
 		return rc;
 	while (i < count && list[i].last < number)
 		i++;
-	return i < count && list[i].first <= number ? open_state(step, &list[i], ret_version) : -ENOENT;
+	if (i == count || list[i].first > number)
+		return -ENOENT;
+	return list[i].expired && !expired_too ? -ESTALE : open_state(step, &list[i], ret_version);
+}
+
+int ckpt_older_open(struct ckpt_step *step, uint32_t number, struct ckpt_version **ret_version)
+{
+	return open_number(step, number, false, ret_version);
+}
+
+int ckpt_older_open_expired(struct ckpt_step *step, uint32_t number, struct ckpt_version **ret_version)
+{
+	return open_number(step, number, true, ret_version);
 }
 
 // --- Packs ----------------------------------------------------------------------------------------------------------------
@@ -259,7 +274,7 @@ static struct ckpt_step *step_before(struct ckpt_step *step, uint32_t first)
 static int find_here(struct ckpt_step *step, int64_t *number, uint32_t *ret_first, struct ckpt_version **ret_version)
 {
 	CLEANUP_FREE struct ckpt_older *list = NULL;
-	size_t count, back;
+	size_t count;
 	int rc = ckpt_older_list(step, &list, &count);
 
 	if (rc)
@@ -269,10 +284,13 @@ static int find_here(struct ckpt_step *step, int64_t *number, uint32_t *ret_firs
 		return 1;
 	if (*number > 0)
 		return *number > UINT32_MAX ? -ENOENT : ckpt_older_open(step, (uint32_t)*number, ret_version);
-	back = (size_t) - *number;
-	if (back < count)
-		return open_state(step, &list[count - 1 - back], ret_version);
-	*number += (int64_t)count;
+	for (size_t i = count; i-- > 0;) {
+		if (list[i].expired)
+			continue;
+		if (!*number)
+			return open_state(step, &list[i], ret_version);
+		++*number;
+	}
 	return 1;
 }
 

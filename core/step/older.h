@@ -4,8 +4,9 @@
 // say when a state has expired; the current one never does:
 //   1. It was replaced longer ago than deleted steps are kept (settings.trash_ns), unless the step is pinned. Then its packs and raw files may
 //      go, too.
-//   2. An edit made it, more than an hour ago, and another edit in the same hour of the clock made the next one. Then its raw files may go. Its
-//      packs stay until rule 1: an older state may be read of them (file.h).
+//   2. An edit made it, and another edit made the next one: either within five seconds, as where a program writes a temporary file and renames it;
+//      or in the same hour of the clock, more than an hour ago. Then its raw files may go. Its packs stay until rule 1: an older state may be read
+//      of them (file.h).
 //   3. Its raw files have gone by an earlier setting: an attribute of the session's directory says up to which moments (outdated.h).
 //
 // Ownership: lists are the caller's. Threads: any. Blocks on the disk.
@@ -30,7 +31,9 @@ int ckpt_older_list(struct ckpt_step *step, struct ckpt_older **ret_list, size_t
 // The version that says where the bytes of the files of version `number` are. -ENOENT: the step has no such version; -ESTALE: it has expired;
 // -EBADMSG, ...
 int ckpt_older_open(struct ckpt_step *step, uint32_t number, struct ckpt_version **ret_version);
-// The same by a number, or by how many states of the files it was ago (below 0), with the step that has it: this one, or a deleted one that
+// The same of one that has expired, too: its files may be gone.
+int ckpt_older_open_expired(struct ckpt_step *step, uint32_t number, struct ckpt_version **ret_version);
+// The same by a number, or by how many states ago it was of those that can be opened (below 0), with the step that has it: this one, or a deleted one that
 // had its name before and that it took the place of. References.
 int ckpt_older_find(struct ckpt_step *step, int64_t number, struct ckpt_step **ret_step,
 		    struct ckpt_version **ret_version);
@@ -42,9 +45,9 @@ int ckpt_older_each_packs(struct ckpt_step *step, ckpt_older_fn *fn, void *arg);
 
 // --- For core/save -------------------------------------------------------------------------------------------------------
 
-// Versions that were replaced before, or edited before, have expired.
+// By rule 1, for what was replaced until then, and by rule 2 as of a moment.
 struct ckpt_older_limits {
-	int64_t replaced_ns, edited_ns;
+	int64_t replaced_ns, thinned_ns;
 };
 #define CKPT_OLDER_XATTR CKPT_OWN_XATTRS "older"
 

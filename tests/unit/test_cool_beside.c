@@ -114,6 +114,7 @@ static void collect(void)
 	const struct ckpt_gc_how how = {.force = true};
 	struct ckpt_gc_done collected;
 
+	s->settings.trash_ns = 0; // older versions keep nothing
 	ck_ok(ckpt_gc(s, &how, &collected));
 }
 
@@ -277,6 +278,7 @@ static struct ckpt_step *half_dead(const char *name)
 	const struct ckpt_tier_how one = {.pack_bytes = 512 << 20};
 	struct ckpt_step *made = ckpt_staged_begin(s, name);
 
+	s->settings.trash_ns = 0; // older versions keep nothing
 	ckpt_weights_put(made, WEIGHTS, CKPT_WEIGHTS_SAFETENSORS, w.bf16, ELEMENTS, 2);
 	ckpt_weights_put(made, MASTER, CKPT_WEIGHTS_TORCH, w.fp32, ELEMENTS, 4);
 	for (uint64_t i = 0; i < 2; i++) {

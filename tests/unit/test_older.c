@@ -26,6 +26,7 @@
 static struct ckpt_step *step;
 static int64_t (*real_now)(void);
 static int64_t ahead_ns;
+static int64_t apart_ns; // edits
 
 static int64_t later(void)
 {
@@ -36,6 +37,7 @@ static void setup(void)
 {
 	ckpt_fixture_gc_open();
 	ahead_ns = 0;
+	apart_ns = 60 * S_NS;
 	real_now = ckpt_sys.now_ns;
 	ckpt_sys.now_ns = later;
 	step = ckpt_staged_begin(s, "1000");
@@ -72,6 +74,7 @@ static void edit(const char *path, const char *text)
 {
 	char raw[CKPT_AMENDING_RAW_MAX];
 
+	ahead_ns += apart_ns;
 	ck_ok(ckpt_amending_raw_name(raw));
 	put_at(raw, text);
 	ck_ok(ckpt_amend_replace(step, path, raw));
@@ -188,7 +191,7 @@ START_TEST(what_a_re_save_has_replaced_is_an_older_version)
 	ck_older(-2, "config", "one");
 	ck_older(1, "config", "one");
 	ck_error(open_version(-3), ENOENT);
-	ck_error(ckpt_restore_files(step, 1), ENOENT); // it is another step's
+	ck_error(ckpt_restore(step, 1), ENOENT); // it is another step's
 }
 END_TEST
 
@@ -263,13 +266,13 @@ START_TEST(an_older_version_comes_back)
 
 	edit("config", "two");
 	before = step->version->is.version;
-	ck_ok(ckpt_restore_files(step, 1));
+	ck_ok(ckpt_restore(step, 1));
 	ck_assert_uint_eq(step->version->is.version, before + 1);
 	ck_ok(ckpt_packed_read(step, "config", "one"));
-	ck_error(ckpt_restore_files(step, 1), EALREADY);
-	ck_error(ckpt_restore_files(step, 9), ENOENT);
+	ck_error(ckpt_restore(step, 1), EALREADY);
+	ck_error(ckpt_restore(step, 9), ENOENT);
 	ck_older(-1, "config", "two");
-	ck_ok(ckpt_restore_files(step, 2));
+	ck_ok(ckpt_restore(step, 2));
 	ck_ok(ckpt_packed_read(step, "config", "two"));
 }
 END_TEST
@@ -280,7 +283,7 @@ START_TEST(an_older_version_comes_back_whose_bytes_only_a_later_one_has_in_packs
 	cool();
 	edit("model", LONG_2);
 	cool();
-	ck_ok(ckpt_restore_files(step, 1));
+	ck_ok(ckpt_restore(step, 1));
 	gc_all();
 	reopen();
 	ck_ok(ckpt_packed_read(step, "model", LONG_1));
@@ -296,11 +299,11 @@ START_TEST(what_has_expired_does_not_come_back)
 {
 	edit("config", "two");
 	ahead_ns = 8 * DAY_NS;
-	ck_error(ckpt_restore_files(step, 1), ESTALE);
+	ck_error(ckpt_restore(step, 1), ESTALE);
 	expire_versions();
-	ck_error(ckpt_restore_files(step, 1), ESTALE);
+	ck_error(ckpt_restore(step, 1), ESTALE);
 	ahead_ns = 0; // the clock is set back: its raw file is gone all the same
-	ck_error(ckpt_restore_files(step, 1), ESTALE);
+	ck_error(ckpt_restore(step, 1), ESTALE);
 	ck_error(open_version(1), ESTALE);
 	reopen();
 	ck_error(open_version(1), ESTALE);
@@ -335,7 +338,7 @@ END_TEST
 START_TEST(a_raw_file_that_a_later_version_names_again_stays)
 {
 	edit("config", "two");
-	ck_ok(ckpt_restore_files(step, 1));
+	ck_ok(ckpt_restore(step, 1));
 	ahead_ns = 8 * DAY_NS;
 	expire_versions();
 	ck_assert(is_raw("config"));
@@ -368,7 +371,6 @@ START_TEST(of_edits_of_one_hour_the_last_one_stays)
 	for (int i = 2; i <= 5; i++) {
 		snprintf(text, sizeof(text), "%d", i);
 		edit("config", text);
-		ahead_ns += 60 * S_NS;
 	}
 	ahead_ns += HOUR_NS;
 	edit("config", "6"); // of the next hour
@@ -387,11 +389,29 @@ START_TEST(of_edits_of_one_hour_the_last_one_stays)
 }
 END_TEST
 
+START_TEST(edits_within_five_seconds_are_one)
+{
+	apart_ns = S_NS;
+	edit("config", "two");
+	edit("model", LONG_2);
+	edit("config", "four");
+	ck_error(open_version(2), ESTALE);
+	ck_error(open_version(3), ESTALE);
+	ck_older(-1, "config", "one");
+	ck_older(-1, "model", LONG_1);
+	ck_error(open_version(-2), ENOENT);
+	expire_versions();
+	ck_older(1, "config", "one");
+	ck_ok(ckpt_packed_read(step, "config", "four"));
+	ck_ok(ckpt_packed_read(step, "model", LONG_2));
+}
+END_TEST
+
 START_TEST(restored_versions_are_not_thinned)
 {
 	ahead_ns = HOUR_NS - real_now() % HOUR_NS + S_NS;
 	edit("config", "two");
-	ck_ok(ckpt_restore_files(step, 1)); // 3
+	ck_ok(ckpt_restore(step, 1)); // 3
 	edit("config", "four");
 	ahead_ns += 2 * HOUR_NS;
 	ck_older(1, "config", "one");
@@ -457,6 +477,7 @@ int main(void)
 	tcase_add_test(t, a_raw_file_that_a_later_version_names_again_stays);
 	tcase_add_test(t, versions_of_a_pinned_step_stay);
 	tcase_add_test(t, of_edits_of_one_hour_the_last_one_stays);
+	tcase_add_test(t, edits_within_five_seconds_are_one);
 	tcase_add_test(t, restored_versions_are_not_thinned);
 	tcase_add_test(t, while_a_step_is_reopened_its_raw_files_stay);
 	tcase_add_test(t, a_removal_that_fails_is_tried_again);
