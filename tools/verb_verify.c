@@ -13,6 +13,7 @@
 #include "core/step/trash.h"
 #include "tools/check.h"
 #include "tools/check_packs.h"
+#include "tools/check_version.h"
 #include "tools/listing.h"
 #include "tools/output.h"
 #include "tools/progress.h"
@@ -39,6 +40,8 @@ struct verify {
 	size_t count, cap;
 	char **keys; // the steps asked for; NULL: all
 	size_t key_count;
+	struct ckpt_at_version *versions; // and the versions asked for
+	size_t version_count;
 	char *step;          // the name of the step in hand, for what is bad
 	const char *object;  // an entry or snapshot that is in hand, or NULL
 	const char *session; // of the step in hand, or NULL
@@ -377,17 +380,35 @@ static int repair_index(const char *store)
 
 // --- The verb -----------------------------------------------------------------------------------------------------------
 
+static int choose_version(struct verify *v, const struct ckpt_operand *o, const char *word)
+{
+	int rc = ckpt_listing_version(&v->l, o, word, &v->versions[v->version_count]);
+
+	if (rc)
+		return rc;
+	return *v->versions[v->version_count++].path ? ckpt_usage(word, "name the version alone", "a file in a step")
+						     : 0;
+}
+
 // The keys of the steps asked for. A name may be that of one in the trash.
 static int choose(struct verify *v, const struct ckpt_operand *o)
 {
 	if (!o->count)
 		return 0;
 	v->keys = ckpt_need(calloc(o->count, sizeof(*v->keys)));
+	v->versions = ckpt_need(calloc(o->count, sizeof(*v->versions)));
 	for (size_t w = 0; w < o->count; w++) {
 		CLEANUP_FREE char *path = NULL;
 		struct ckpt_step *step;
 		char *key = NULL;
 
+		if (ckpt_listing_is_version(&v->l, o, o->steps[w])) {
+			int rc = choose_version(v, o, o->steps[w]);
+
+			if (rc)
+				return rc;
+			continue;
+		}
 		for (size_t i = 0; i < v->count && !key; i++) {
 			CLEANUP_FREE char *name = ckpt_listing_name(&v->l, v->found[i].folder_id, v->found[i].name);
 
@@ -411,6 +432,27 @@ static int choose(struct verify *v, const struct ckpt_operand *o)
 	return 0;
 }
 
+static void check_older(struct verify *v, const struct ckpt_at_version *at)
+{
+	struct ckpt_check_version c = {.read_data = v->read_data, .bad = bad, .progress = progress, .arg = v};
+	CLEANUP_FREE char *name = ckpt_listing_name(&v->l, at->version->is.folder_id, at->version->is.name);
+	CLEANUP_FREE char *what = ckpt_text("%s@%u", name, at->version->is.version);
+	struct ckpt_manifest *m;
+
+	v->step = what;
+	if (ckpt_step_read_manifest(at->step, &at->version->is, &m)) {
+		bad(v, NULL, "its manifest is damaged or missing");
+	} else {
+		ckpt_check_version(at->step, m, &c);
+		ckpt_manifest_unref(m);
+	}
+	v->step = NULL;
+	v->steps++;
+	v->files += c.files;
+	v->bytes += c.bytes;
+	v->unsealed += c.unsealed;
+}
+
 static uint64_t expected(const struct verify *v)
 {
 	struct ckpt_step **steps;
@@ -426,6 +468,8 @@ static uint64_t expected(const struct verify *v)
 			sum += v->read_data ? is->is.bytes : is->is.files;
 		}
 	ckpt_step_list_free(steps, count);
+	for (size_t i = 0; i < v->version_count; i++)
+		sum += v->read_data ? v->versions[i].version->is.bytes : v->versions[i].version->is.files;
 	return sum;
 }
 
@@ -478,6 +522,8 @@ static int run(struct verify *v, const struct ckpt_operand *o)
 	if (!v->keys)
 		check_log(v);
 	check_versions(v);
+	for (size_t i = 0; i < v->version_count; i++)
+		check_older(v, &v->versions[i]);
 	if (!v->keys) {
 		check_unnamed_packs(v);
 		check_index(v);
@@ -509,7 +555,8 @@ int ckpt_verb_verify(int argc, char **argv)
 		.doc = "Checks that all files of all steps are there and unchanged. Exit status 1: damage "
 		       "was found.\vExamples:\n"
 		       "  ckptfs verify /data/run42\n"
-		       "  ckptfs verify --read-data /ckpt latest",
+		       "  ckptfs verify --read-data /ckpt latest\n"
+		       "  ckptfs verify --read-data /ckpt 1000@3",
 		.options = options,
 		.option = on_option,
 		.operands_max = ~0u,
@@ -528,6 +575,9 @@ int ckpt_verb_verify(int argc, char **argv)
 	json_decref(v.bad);
 	for (size_t i = 0; i < v.key_count; i++)
 		free(v.keys[i]);
+	for (size_t i = 0; i < v.version_count; i++)
+		ckpt_at_version_done(&v.versions[i]);
+	free(v.versions);
 	free(v.found);
 	free(v.keys);
 	ckpt_packs_free(v.packs);

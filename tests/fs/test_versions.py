@@ -69,6 +69,9 @@ def test_older_versions_are_read_wherever_their_bytes_are(mount, step, edit, old
         assert ckptfs("cat", store, f"{step}@1/config.json").stdout == FILES["config.json"].decode()
         done = ckptfs("diff", store, "1000@1", "1000", check=False)
         assert done.returncode == 1 and done.stdout.splitlines() == ["~ config.json"]
+        checked = ckptfs.json("verify", store, "--read-data", "1000@1")
+        assert checked["bad"] == [] and checked["steps"] == 1 and checked["files"] == 3
+        assert checked["bytes"] == sum(map(len, FILES.values()))
 
     look()
     ckptfs("seal", store, "1000")
@@ -142,6 +145,16 @@ def test_restore(mount, step, edit, ckptfs, store, mounted, cooled):
     assert done.returncode == 1 and "these files now" in done.stderr
     assert ckptfs("restore", store, "1000@-1").stdout.startswith("1000: has the files of version -1 again")
     assert trees.files(step) == changed
+
+
+def test_verify_finds_what_an_older_version_lacks(step, edit, ckptfs, store):
+    edit(EDITED["config.json"])
+    [raw] = store.glob("sessions/*/config.json")
+    os.unlink(raw)
+    done = ckptfs("verify", store, "--json", "1000@1", check=False)
+    assert done.returncode == 1
+    assert [(b["step"], b["path"]) for b in json.loads(done.stdout)["bad"]] == [("1000@1", "config.json")]
+    assert ckptfs.json("verify", store, "1000")["bad"] == []
 
 
 def test_expired_versions_give_their_room_back(mount, step, edit, ckptfs, store):

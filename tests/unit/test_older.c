@@ -28,18 +28,29 @@ static int64_t (*real_now)(void);
 static int64_t ahead_ns;
 static int64_t apart_ns; // edits
 
+// The thread of the trash asks, too.
 static int64_t later(void)
 {
-	return real_now() + ahead_ns;
+	return real_now() + __atomic_load_n(&ahead_ns, __ATOMIC_RELAXED);
+}
+
+static void set_ahead(int64_t ns)
+{
+	__atomic_store_n(&ahead_ns, ns, __ATOMIC_RELAXED);
+}
+
+static void go_ahead(int64_t ns)
+{
+	__atomic_add_fetch(&ahead_ns, ns, __ATOMIC_RELAXED);
 }
 
 static void setup(void)
 {
-	ckpt_fixture_gc_open();
-	ahead_ns = 0;
+	set_ahead(0);
 	apart_ns = 60 * S_NS;
 	real_now = ckpt_sys.now_ns;
 	ckpt_sys.now_ns = later;
+	ckpt_fixture_gc_open();
 	step = ckpt_staged_begin(s, "1000");
 	close(ckpt_staged_put(step, "config", "one"));
 	close(ckpt_staged_put(step, "model", LONG_1));
@@ -74,7 +85,7 @@ static void edit(const char *path, const char *text)
 {
 	char raw[CKPT_AMENDING_RAW_MAX];
 
-	ahead_ns += apart_ns;
+	go_ahead(apart_ns);
 	ck_ok(ckpt_amending_raw_name(raw));
 	put_at(raw, text);
 	ck_ok(ckpt_amend_replace(step, path, raw));
@@ -201,7 +212,7 @@ START_TEST(an_older_version_is_read_of_the_packs_of_a_later_one)
 {
 	const struct ckpt_names names = {.from = "model", .to = "renamed"};
 
-	ahead_ns = HOUR_NS - real_now() % HOUR_NS + S_NS;
+	set_ahead(HOUR_NS - real_now() % HOUR_NS + S_NS);
 	ck_ok(ckpt_amend_move(step, &names)); // 2
 	edit("config", "two");                // 3
 	cool();                               // 4, 5
@@ -222,7 +233,7 @@ START_TEST(an_older_version_is_read_of_the_packs_of_a_later_one)
 	ck_older(5, "renamed", LONG_1);
 	ck_older(0, "renamed", LONG_2);
 	ck_older(1, "config", "one");
-	ahead_ns += 2 * HOUR_NS; // the version with those packs is thinned, and they stay
+	go_ahead(2 * HOUR_NS); // the version with those packs is thinned, and they stay
 	ck_error(open_version(5), ESTALE);
 	expire_versions();
 	gc_all();
@@ -242,7 +253,7 @@ START_TEST(packs_of_older_versions_are_not_repacked_and_go_when_these_expire)
 	gc_all();
 	ck_assert_uint_gt(ckpt_packed_count(s), packs);
 	ck_older(1, "model", LONG_1);
-	ahead_ns = 8 * DAY_NS;
+	set_ahead(8 * DAY_NS);
 	ck_error(open_version(1), ESTALE);
 	expire_versions();
 	gc_all();
@@ -305,11 +316,11 @@ END_TEST
 START_TEST(what_has_expired_does_not_come_back)
 {
 	edit("config", "two");
-	ahead_ns = 8 * DAY_NS;
+	set_ahead(8 * DAY_NS);
 	ck_error(ckpt_restore(step, 1), ESTALE);
 	expire_versions();
 	ck_error(ckpt_restore(step, 1), ESTALE);
-	ahead_ns = 0; // the clock is set back: its raw file is gone all the same
+	set_ahead(0); // the clock is set back: its raw file is gone all the same
 	ck_error(ckpt_restore(step, 1), ESTALE);
 	ck_error(open_version(1), ESTALE);
 	reopen();
@@ -323,11 +334,11 @@ END_TEST
 START_TEST(raw_files_that_only_expired_versions_name_go)
 {
 	edit("config", "two");
-	ahead_ns = 6 * DAY_NS;
+	set_ahead(6 * DAY_NS);
 	expire_versions();
 	ck_assert(is_raw("config"));
 	ck_older(1, "config", "one");
-	ahead_ns = 8 * DAY_NS;
+	set_ahead(8 * DAY_NS);
 	edit("config", "three");
 	expire_versions();
 	ck_assert(!is_raw("config"));
@@ -335,7 +346,7 @@ START_TEST(raw_files_that_only_expired_versions_name_go)
 	ck_older(2, "config", "two");
 	ck_ok(ckpt_packed_read(step, "config", "three"));
 	ck_ok(ckpt_packed_read(step, "model", LONG_1));
-	ahead_ns = 16 * DAY_NS;
+	set_ahead(16 * DAY_NS);
 	expire_versions();
 	ck_error(open_version(2), ESTALE);
 	ck_ok(ckpt_packed_read(step, "config", "three"));
@@ -346,7 +357,7 @@ START_TEST(a_raw_file_that_a_later_version_names_again_stays)
 {
 	edit("config", "two");
 	ck_ok(ckpt_restore(step, 1));
-	ahead_ns = 8 * DAY_NS;
+	set_ahead(8 * DAY_NS);
 	expire_versions();
 	ck_assert(is_raw("config"));
 	ck_ok(ckpt_packed_read(step, "config", "one"));
@@ -359,7 +370,7 @@ START_TEST(versions_of_a_pinned_step_stay)
 {
 	edit("config", "two");
 	ck_ok(ckpt_pin(step, true));
-	ahead_ns = 100 * DAY_NS;
+	set_ahead(100 * DAY_NS);
 	expire_versions();
 	ck_older(1, "config", "one");
 	ck_ok(ckpt_pin(step, false));
@@ -374,14 +385,14 @@ START_TEST(of_edits_of_one_hour_the_last_one_stays)
 {
 	char text[8];
 
-	ahead_ns = HOUR_NS - real_now() % HOUR_NS + S_NS;
+	set_ahead(HOUR_NS - real_now() % HOUR_NS + S_NS);
 	for (int i = 2; i <= 5; i++) {
 		snprintf(text, sizeof(text), "%d", i);
 		edit("config", text);
 	}
-	ahead_ns += HOUR_NS;
+	go_ahead(HOUR_NS);
 	edit("config", "6"); // of the next hour
-	ahead_ns += 30 * 60 * S_NS;
+	go_ahead(30 * 60 * S_NS);
 	for (int64_t v = 2; v <= 4; v++)
 		ck_error(open_version(v), ESTALE);
 	expire_versions();
@@ -390,7 +401,7 @@ START_TEST(of_edits_of_one_hour_the_last_one_stays)
 	ck_older(5, "config", "5");
 	ck_older(6, "config", "6");
 	ck_error(open_version(4), ESTALE);
-	ahead_ns += 8 * DAY_NS;
+	go_ahead(8 * DAY_NS);
 	expire_versions();
 	ck_ok(ckpt_packed_read(step, "config", "6"));
 }
@@ -416,11 +427,11 @@ END_TEST
 
 START_TEST(restored_versions_are_not_thinned)
 {
-	ahead_ns = HOUR_NS - real_now() % HOUR_NS + S_NS;
+	set_ahead(HOUR_NS - real_now() % HOUR_NS + S_NS);
 	edit("config", "two");
 	ck_ok(ckpt_restore(step, 1)); // 3
 	edit("config", "four");
-	ahead_ns += 2 * HOUR_NS;
+	go_ahead(2 * HOUR_NS);
 	ck_older(1, "config", "one");
 	ck_older(2, "config", "two"); // what came then was no edit
 	ck_older(3, "config", "one");
@@ -433,7 +444,7 @@ START_TEST(while_a_step_is_reopened_its_raw_files_stay)
 	struct ckpt_step *next;
 
 	edit("config", "two");
-	ahead_ns = 8 * DAY_NS;
+	set_ahead(8 * DAY_NS);
 	ck_ok(ckpt_reopen(step, &next));
 	expire_versions();
 	ck_assert(is_raw("config"));
@@ -455,7 +466,7 @@ START_TEST(a_removal_that_fails_is_tried_again)
 	static const bool stop = false;
 
 	edit("config", "two");
-	ahead_ns = 8 * DAY_NS;
+	set_ahead(8 * DAY_NS);
 	real_rename = ckpt_sys.rename;
 	ckpt_sys.rename = fail_rename;
 	ck_assert_int_lt(ckpt_outdated_remove(s, &stop), later() + HOUR_NS);
