@@ -67,9 +67,9 @@ int ckpt_verb_restore(int argc, char **argv)
 		       "act. STEP@-1 is what the step had before its last change. The step keeps its metadata and its "
 		       "place in the order of commits.\v"
 		       "Examples:\n"
-		       "  ckptfs info /ckpt 1000\n"
 		       "  ckptfs diff /ckpt 1000@-1 1000\n"
-		       "  ckptfs restore /ckpt 1000@-1",
+		       "  ckptfs restore /ckpt 1000@-1\n"
+		       "  ckptfs restore /data/run42 checkpoints/2000@3",
 		.operands_min = 1,
 		.operands_max = 2,
 	};
