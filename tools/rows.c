@@ -146,14 +146,13 @@ static json_t *row_by(struct ckpt_step *step, uint32_t version)
 }
 
 // state: "current"; "old", which can be opened until expires_at (null: as long as the step is there); "expired".
-static json_t *row_version(struct ckpt_step *step, const struct ckpt_summary *s, const char *state,
-			   int64_t expires_ns)
+static json_t *row_version(struct ckpt_step *step, const struct ckpt_summary *s, const char *state, int64_t expires_ns)
 {
 	return ckpt_need(json_pack("{s:o, s:o, s:o, s:o, s:o, s:s, s:o, s:o}", "version", integer(s->version),
 				   "committed_at", ckpt_json_time(s->committed_ns), "files", integer(s->files), "bytes",
 				   integer(s->bytes), "event", text_or_null(s->event), "state", state, "expires_at",
-				   expires_ns && expires_ns != INT64_MAX ? ckpt_json_time(expires_ns) : json_null(), "by",
-				   row_by(step, s->version)));
+				   expires_ns && expires_ns != INT64_MAX ? ckpt_json_time(expires_ns) : json_null(),
+				   "by", row_by(step, s->version)));
 }
 
 // The states of the files of a step that are its own, and the versions of the deleted steps whose place it took.

@@ -744,9 +744,8 @@ static int take_version(const struct ckpt_state *s, struct ckpt_state_step *step
 	memcpy(v.by.actor.comm, p + 40, sizeof(v.by.actor.comm));
 	if (v.by.node >= s->node_count || !ckpt_comm_check(v.by.actor.comm))
 		return -EBADMSG;
-	if (v.version <= newest(step) || flags & ~(uint32_t)FLAGS_ALL ||
-	    !v.record.seq || !v.record.len || v.record.len > CKPT_LOG_ENTRY_BYTES_MAX ||
-	    v.record.offset > CKPT_LOG_ENTRY_BYTES_MAX - v.record.len)
+	if (v.version <= newest(step) || flags & ~(uint32_t)FLAGS_ALL || !v.record.seq || !v.record.len ||
+	    v.record.len > CKPT_LOG_ENTRY_BYTES_MAX || v.record.offset > CKPT_LOG_ENTRY_BYTES_MAX - v.record.len)
 		return -EBADMSG;
 	step->versions[step->count++] = v;
 	return 0;

@@ -192,7 +192,7 @@ static void say_version(const struct ckpt_state *s, const struct ckpt_state_step
 	assert(!strcmp(r.summary.session, step->id));
 	say(" %" PRIu32 "%s%s%s@%" PRId64 "=%" PRIu64 "/%" PRIu32 "%c<%s:%" PRIu32 "@%s", v->version,
 	    v->deleted ? "d" : "", v->pinned ? "p" : "", v->temporary ? "t" : "", v->committed_ns, v->record.seq,
-	    r.summary.version, "se=r"[v->files], v->by.actor.comm, v->by.actor.uid, ckpt_state_node(s, v->by.node));
+	    r.summary.version, "se=r"[v->files], v -> by.actor.comm, v->by.actor.uid, ckpt_state_node(s, v->by.node));
 	ckpt_record_done(&r);
 }
 
