@@ -39,6 +39,7 @@ CASES = [
     (["mv", "STORE", "1000", "1001"], "ok", 0), (["rm", "STORE", "1001"], "ok", 0), (["ls", "STORE", "--trash"], "steps", 0),
     (["trash", "list", "STORE"], "trash", 0), (["trash", "list", "STORE", "9"], "failure", 1), (["trash", "mend", "STORE"], "failure", 2),
     (["undelete", "STORE", "1001"], "ok", 0), (["undelete", "STORE", "1001"], "failure", 1),
+    (["info", "STORE", "1001@1"], "version", 0), (["restore", "STORE", "1001@9"], "failure", 1), (["restore", "STORE", "1001"], "failure", 2),
     (["begin", "STORE", "by hand"], NEEDS_MOUNT, 0), (["resume", "STORE", "step_7"], NEEDS_MOUNT, 0), (["commit", "STORE", "step_7"], "ok", 0), (["commit", "STORE", "step_7"], "failure", 1),
     (["abort", "STORE", "3000", "--yes"], "ok", 0), (["abort", "STORE", "3000", "--yes"], "failure", 1),
     (["rm", "STORE", "1001"], "ok", 0), (["trash", "empty", "STORE"], "failure", 2), (["trash", "empty", "STORE", "--yes"], "trash", 0),
