@@ -100,7 +100,7 @@ START_TEST(a_step_that_is_left_alone_is_committed)
 	ck_assert_int_eq(ckpt_step_state(step), CKPT_STEP_COMMITTED);
 	ckpt_save_settle(s);
 	ck_assert_ptr_null(ckpt_staging_of(step)->still);
-	ck_assert_str_eq(step->summary.event, "quiet");
+	ck_assert_str_eq(step->version->is.event, "quiet");
 }
 END_TEST
 

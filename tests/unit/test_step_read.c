@@ -2,6 +2,7 @@
 // never other bytes.
 #include "core/save/version.h"
 #include "core/store/open.h"
+#include "tests/support/hooks.h"
 #include "tests/support/callfault.h"
 #include "tests/support/fixture_step.h"
 #include "tests/support/packed.h"
