@@ -44,7 +44,8 @@ struct local {
 	bool spares_missing; // some were used, or there was no room for them; atomic
 };
 
-// A key taken apart: "parts/1000/1" is top "parts", folder "1000", parent "parts/1000", leaf "1".
+// A key taken apart: "parts/1000/1" is top "parts", folder "1000", parent "parts/1000", leaf "1". Of the identity, which is in no folder,
+// the first three are the store's directory.
 struct place {
 	char parent[CKPT_OBJECT_KEY_MAX + 1];
 	char top[8];
@@ -66,8 +67,12 @@ static struct local *local_of(struct ckpt_objects *o)
 
 static void place_of(const char *key, struct place *ret)
 {
-	const char *leaf = strrchr(key, '/') + 1, *slash = strchr(key, '/');
+	const char *slash = strchr(key, '/'), *leaf = slash ? strrchr(key, '/') + 1 : key;
 
+	if (!slash) { // the identity
+		*ret = (struct place){.parent = ".", .top = ".", .leaf = key};
+		return;
+	}
 	memcpy(ret->parent, key, (size_t)(leaf - 1 - key));
 	ret->parent[leaf - 1 - key] = '\0';
 	assert((size_t)(slash - key) < sizeof(ret->top));
@@ -546,6 +551,16 @@ static int list_folder(struct listing *list, int level)
 	}
 }
 
+static int list_identity(struct listing *list)
+{
+	struct stat st;
+
+	strcpy(list->path, CKPT_OBJECT_IDENTITY);
+	if (fstatat(list->l->root, list->path, &st, AT_SYMLINK_NOFOLLOW) < 0)
+		return errno == ENOENT ? 0 : -errno;
+	return item_add(list, &st);
+}
+
 static int item_compare(const void *a, const void *b)
 {
 	return strcmp(((const struct item *)a)->key, ((const struct item *)b)->key);
@@ -567,6 +582,8 @@ static int local_list(struct ckpt_objects *o, const char *prefix, const char *af
 		if (folder_wanted(&list))
 			r = list_folder(&list, 0);
 	}
+	if (r == 0)
+		r = list_identity(&list);
 	if (r < 0)
 		return r;
 	if (list.count)

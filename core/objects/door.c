@@ -43,6 +43,8 @@ static int key_check(const char *key, bool partial)
 
 	if (strnlen(key, CKPT_OBJECT_KEY_MAX + 1) > CKPT_OBJECT_KEY_MAX || !printable(key))
 		return -EINVAL;
+	if (!strcmp(key, CKPT_OBJECT_IDENTITY))
+		return 0;
 	for (; (end = strchr(key, '/')); key = end + 1, components++) {
 		if (!name_valid(key, (size_t)(end - key)))
 			return -EINVAL;

@@ -7,8 +7,8 @@
 // Calling sequence: ckpt_objects_open() (stack.h), any calls, ckpt_objects_close(). Backends implement the table
 // (backends/backends.h). A layer is a backend that owns the one below, calls it through the door, and closes it with itself.
 // Keys: two or three components separated by '/', 1 to CKPT_OBJECT_KEY_MAX bytes of printable ASCII in all; the first is
-// "log", "snap", "m", "packs", "parts" or "probe", the others 1 to CKPT_NAME_MAX bytes, not "." or "..". The door
-// refuses others with -EINVAL before a backend sees them. No key may be the folder of another ("parts/a" and "parts/a/b"): what a backend does
+// "log", "snap", "m", "packs", "parts" or "probe", the others 1 to CKPT_NAME_MAX bytes, not "." or "..". The one key besides is
+// CKPT_OBJECT_IDENTITY. The door refuses others with -EINVAL before a backend sees them. No key may be the folder of another ("parts/a" and "parts/a/b"): what a backend does
 // then is its own affair, short of losing an object.
 // Durability: a put or remove that returned 0 survives a power cut. An act of others, or a call of unknown
 // outcome, survives it after a sync of its key.
@@ -36,6 +36,7 @@
 
 #define CKPT_ETAG_MAX 80 // with the NUL
 #define CKPT_OBJECTS_WHY_MAX 512
+#define CKPT_OBJECT_IDENTITY "store.json" // of a store that is nothing but objects
 
 struct ckpt_object {
 	uint64_t bytes;
