@@ -16,6 +16,7 @@
 #include "core/save/clone.h"
 #include "core/save/pin.h"
 #include "core/save/remove.h"
+#include "core/save/session.h"
 #include "core/save/share.h"
 #include "core/save/stage.h"
 #include "core/step/amending.h"
@@ -34,9 +35,9 @@
 
 // --- New names ------------------------------------------------------------------------------------------------------------
 
-int amend_open_session(struct ckpt_fs *fs, const struct place *p)
+int amend_open_session(struct ckpt_fs *fs __attribute__((unused)), const struct place *p)
 {
-	return ckpt_sys.open(fs->store->sessions_fd, p->step->session, O_RDONLY | O_DIRECTORY, 0);
+	return ckpt_session_open(p->step);
 }
 
 // The directory at p, as the step has it.

@@ -21,7 +21,9 @@ struct ckpt_mount {
 	uid_t uid;
 	gid_t gid;
 	mode_t umask;
-	const char *log;       // a file, "syslog", "-" (stderr); NULL: stderr in the foreground, else syslog
+	const char *log; // a file, "syslog", "-" (stderr); NULL: stderr in the foreground, else syslog
+	const char **
+		remote_options; // of the object store, as core/objects/stack.h takes them, NULL behind the last; NULL: none were given
 	const char *on_commit; // a program to run after each commit (hook.h), or NULL
 	const char *log_level; // error, warn, info, debug; NULL: info
 };

@@ -1,5 +1,6 @@
 #include "fs/status.h"
 
+#include "core/remote/remote.h"
 #include "core/base/clock.h"
 #include "core/base/util.h"
 #include "core/index/indexer.h"
@@ -166,6 +167,7 @@ uint64_t status_memory_bytes(void)
 static json_t *status(struct ckpt_fs *fs)
 {
 	struct ckpt_folders folders = {0};
+	struct ckpt_remote_queue queue;
 	int64_t preempted_at;
 	uint64_t sealing_files, sealing_bytes, cooling_steps, cooling_bytes, work_bytes, work_limit;
 	json_t *s;
@@ -175,8 +177,9 @@ static json_t *status(struct ckpt_fs *fs)
 	preempted_at = decider_preempted_at(fs->decider);
 	ckpt_sealer_pending(*ckpt_sealer_of(fs->store), &sealing_files, &sealing_bytes);
 	ckpt_cooler_pending(*ckpt_cooler_of(fs->store), &cooling_steps, &cooling_bytes);
+	ckpt_remote_queue(*ckpt_remote_of(fs->store), &queue);
 	work_limit = fs->store->settings.work_limit;
-	s = json_pack("{s:o, s:s, s:s, s:o, s:b, s:s?, s:b, s:s, s:o, s:{s:I, s:I}, s:{s:I, s:I}, s:{s:i, s:i, s:n}, "
+	s = json_pack("{s:o, s:s, s:s, s:o, s:b, s:s?, s:b, s:s, s:o, s:{s:I, s:I}, s:{s:I, s:I}, s:{s:I, s:I, s:n}, "
 		      "s:I, s:I, "
 		      "s:I, s:o, s:o, s:I, s:I, s:o, s:o, s:o, s:b, s:b, s:o}",
 		      "store", text_json(fs->store->path), "id", fs->store->id, "version", CKPT_VERSION, "mountpoint",
@@ -184,9 +187,10 @@ static json_t *status(struct ckpt_fs *fs)
 		      fs->passthrough ? NULL : fs->passthrough_why, "io_uring", fs->io_uring, "durability", "local",
 		      "committing", names_of(fs, &folders, 1u << CKPT_STEP_COMMITTING), "sealing", "files",
 		      (json_int_t)sealing_files, "bytes", (json_int_t)sealing_bytes, "cooling", "steps",
-		      (json_int_t)cooling_steps, "bytes", (json_int_t)cooling_bytes, "uploading", "steps", 0, "bytes",
-		      0, "oldest_s", "indexing", (json_int_t)ckpt_indexer_pending(*ckpt_indexer_of(fs->store)),
-		      "removing", (json_int_t)ckpt_trash_pending(*ckpt_trash_of(fs->store)), "on_commit",
+		      (json_int_t)cooling_steps, "bytes", (json_int_t)cooling_bytes, "uploading", "steps",
+		      (json_int_t)queue.steps, "bytes", (json_int_t)queue.bytes, "oldest_s", "indexing",
+		      (json_int_t)ckpt_indexer_pending(*ckpt_indexer_of(fs->store)), "removing",
+		      (json_int_t)ckpt_trash_pending(*ckpt_trash_of(fs->store)), "on_commit",
 		      (json_int_t)hooks_pending(fs->hooks), "last_commit", last_commit(fs, &folders), "last_error",
 		      last_error(fs), "memory_bytes", (json_int_t)status_memory_bytes(), "known_inodes",
 		      (json_int_t)node_count(fs), "staged", sessions(fs, &folders, UNFINISHED), "work_bytes",

@@ -150,6 +150,19 @@ static int set_default_only(struct ckpt_mount *m __attribute__((unused)), const 
 	return ckpt_usage(what, hint, "comes with %s", defaults[i].comes_with);
 }
 
+// What the backend makes of it is said when it is opened.
+static int set_remote(struct ckpt_mount *m, const char *name, const char *value)
+{
+	size_t count = 0;
+
+	while (m->remote_options && m->remote_options[count])
+		count++;
+	m->remote_options = ckpt_need(reallocarray(m->remote_options, count + 2, sizeof(*m->remote_options)));
+	m->remote_options[count] = value ? ckpt_text("%s=%s", name, value) : ckpt_text("%s", name);
+	m->remote_options[count + 1] = NULL;
+	return 0;
+}
+
 static const struct mount_option options[] = {
 	{"ro", set_ro, NULL,
 	 "nothing can be changed; several read-only mounts and one that writes can share a "
@@ -164,7 +177,9 @@ static const struct mount_option options[] = {
 	{"umask", set_umask, "MODE", "remove these bits (octal) from the modes that are shown"},
 	{"durability", set_default_only, "local",
 	 "a commit is done when it is on this disk; the only value in this version"},
-	{"work_dir", set_work_dir, "DIR", "where the index is (default: in the store)"},
+	{"work_dir", set_work_dir, "DIR",
+	 "a store with a URL: the directory of this node's part of it, which has what is not pushed yet; else where "
+	 "the index is (default: in the store)"},
 	{"on_commit", set_on_commit, "PROGRAM",
 	 "run this program after each commit, in the background and without a shell; its "
 	 "environment has CKPT_STEP, CKPT_PATH and CKPT_METADATA (JSON)"},
@@ -173,13 +188,20 @@ static const struct mount_option options[] = {
 	{"log", set_log, "FILE|syslog|-", "where the log goes (default: stderr with -f, else syslog)"},
 	{"log_level", set_log_level, "LEVEL",
 	 "how much is logged: error, warn, info (commits, deletions, retention; the default) or debug"},
-	{"endpoint", NULL, "URL", "object stores"},
-	{"region", NULL, "NAME", "object stores"},
-	{"credentials_profile", NULL, "NAME", "object stores"},
-	{"no_sign_request", NULL, NULL, "object stores"},
-	{"requester_pays", NULL, NULL, "object stores"},
-	{"allow_http", NULL, NULL, "object stores"},
-	{"bwlimit", NULL, "SIZE", "object stores"},
+	{"endpoint", set_remote, "URL",
+	 "S3: of a server that is not AWS's own (default: $AWS_ENDPOINT_URL_S3, $AWS_ENDPOINT_URL)"},
+	{"region", set_remote, "NAME", "S3: of the bucket (default: $AWS_REGION, the profile, us-east-1)"},
+	{"credentials_profile", set_remote, "NAME",
+	 "S3: of ~/.aws/credentials and ~/.aws/config (default: $AWS_PROFILE)"},
+	{"no_sign_request", set_remote, NULL, "S3: requests have no signature, for buckets that anybody may read"},
+	{"requester_pays", set_remote, NULL, "S3: this account pays for its requests"},
+	{"allow_http", set_remote, NULL, "S3: an endpoint without TLS is taken that is not on this machine"},
+	{"bwlimit", set_remote, "SIZE", "S3: bytes a second, each way"},
+	{"max_connections", set_remote, "N", "S3: at once (default 32)"},
+	{"storage_class", set_remote, "NAME", "S3: of what is put"},
+	{"sse", set_remote, "NAME", "S3: encryption at the server, AES256 or aws:kms"},
+	{"sse_kms_key", set_remote, "ID", "S3: the key for it"},
+	{"acl", set_remote, "NAME", "S3: the canned ACL of what is put"},
 	{"concurrent_gb", NULL, "N", "object stores"},
 	{"poll", NULL, "DURATION", "object stores"},
 };

@@ -3,6 +3,7 @@
 #include "core/base/util.h"
 #include "core/step/locate.h"
 #include "tools/output.h"
+#include "tools/remote_place.h"
 
 #include <stdio.h>
 #include <sys/stat.h>
@@ -50,7 +51,9 @@ static int url_directory(const char *word, char **ret_path)
 {
 	CLEANUP_FREE char *path = NULL;
 
-	if (!strncmp(word, "s3://", 5) || !strncmp(word, "gs://", 5))
+	if (ckpt_is_remote_url(word))
+		return ckpt_remote_operand(&(struct ckpt_remote_at){.url = word}, ret_path);
+	if (!strncmp(word, "gs://", 5))
 		return ckpt_fail(word, "use a directory for now", "object stores come in a later version");
 	if (!strncmp(word, "file://", 7))
 		path = file_url_path(word);

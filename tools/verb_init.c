@@ -59,7 +59,7 @@ int ckpt_verb_init(int argc, char **argv)
 	rc = ckpt_operand_directory(words.at[0], &path);
 	if (rc)
 		return rc;
-	rc = ckpt_store_init_with(path, &settings);
+	rc = ckpt_store_init_with(path, &settings, NULL);
 	ckpt_settings_done(&settings);
 	if (rc == -EEXIST)
 		return ckpt_fail(words.at[0], "`ckptfs info` shows it", "is a store already");

@@ -6,6 +6,7 @@
 #include "tools/mount_options.h"
 #include "tools/operand.h"
 #include "tools/output.h"
+#include "tools/remote_place.h"
 
 #include <signal.h>
 
@@ -19,11 +20,24 @@ static int mount_option(int key, char *arg, void *input)
 	return 0;
 }
 
+static int remote_directory(struct ckpt_mount *m, const char *url, char **ret_path)
+{
+	CLEANUP_FREE char *work_dir = TAKE_PTR(m->settings.work_dir); // all of the store's, its index too
+
+	return ckpt_remote_operand(&(struct ckpt_remote_at){.url = url,
+							    .options = m->remote_options,
+							    .work_dir = work_dir,
+							    .settings = &m->settings,
+							    .make = !m->readonly},
+				   ret_path);
+}
+
 // The mount serves in this process: signals are fs's affair from here on.
 static int mount_now(struct ckpt_mount *m, const char *store, const char *dir)
 {
 	CLEANUP_FREE char *store_path = NULL, *dir_path = ckpt_path_absolute(dir), *why = NULL, *hint = NULL;
-	int rc = ckpt_operand_directory(store, &store_path);
+	int rc = ckpt_is_remote_url(store) ? remote_directory(m, store, &store_path)
+					   : ckpt_operand_directory(store, &store_path);
 
 	if (rc)
 		return rc;

@@ -1,6 +1,7 @@
 // wait: until a step is committed, or until nothing is under way.
 //
 // Looks again and again: a commit tells nobody but who asked for it.
+#include "core/remote/remote.h"
 #include "core/step/follow.h"
 #include "core/step/holder.h"
 #include "tools/verb.h"
@@ -174,6 +175,33 @@ static int look_sealed(struct wait *w)
 	return sealed == count ? 0 : NOT_YET;
 }
 
+static int look_remote(struct wait *w)
+{
+	CLEANUP_FREE char *path = NULL;
+	struct ckpt_remote_queue queue;
+	struct ckpt_step *one;
+	int rc = refresh(w);
+
+	if (rc)
+		return rc;
+	if (!w->o.count) {
+		ckpt_remote_queue(*ckpt_remote_of(w->l.store), &queue);
+		return queue.steps ? NOT_YET : 0;
+	}
+	one = ckpt_listing_look(&w->l, &w->o, w->o.steps[0], &path);
+	rc = !one ? ckpt_fail(w->o.steps[0], "`ckptfs ls --all` lists the steps", "is not a step any more")
+	     : ckpt_remote_has(w->l.store, one->session) ? 0
+							 : NOT_YET;
+	ckpt_step_unref(one);
+	return rc;
+}
+
+static int no_remote(const struct wait *w)
+{
+	return ckpt_fail(w->o.store, "leave --remote out: a step is durable on its disk once it is committed",
+			 "a local store has no object store");
+}
+
 // --- The verb -----------------------------------------------------------------------------------------------------------
 
 static int timed_out(const struct wait *w, bool committed)
@@ -182,6 +210,12 @@ static int timed_out(const struct wait *w, bool committed)
 	char after[CKPT_DURATION_MAX];
 
 	ckpt_duration_text(w->timeout_ns, after);
+	if (committed && w->remote) {
+		hint = ckpt_text("`ckptfs status %s` shows what waits, and .ckptfs/errors in the mount why",
+				 w->o.store);
+		return ckpt_fail(w->o.count ? w->o.steps[0] : w->o.store, hint, "not in the object store after %s",
+				 after);
+	}
 	if (committed && w->sealed) {
 		hint = ckpt_text("`ckptfs seal %s` seals it now, and says what prevents it", w->o.store);
 		return ckpt_fail(w->o.count ? w->o.steps[0] : w->o.store, hint, "not sealed after %s", after);
@@ -198,7 +232,7 @@ static int wait_for(struct wait *w)
 {
 	const char *what = w->o.count ? w->o.steps[0] : w->o.store;
 	CLEANUP_FREE char *label = ckpt_text("waiting for %s", what);
-	bool committed = !w->o.count, idle = w->o.count && !w->idle && !w->sealed;
+	bool committed = !w->o.count, idle = w->o.count && !w->idle && !w->sealed && !w->remote;
 	int64_t began_ns = ckpt_sys.mono_ns();
 	int rc = NOT_YET;
 
@@ -207,7 +241,7 @@ static int wait_for(struct wait *w)
 		rc = !committed ? look_step(w) : 0;
 		committed |= !rc;
 		if (committed && !idle)
-			rc = w->sealed ? look_sealed(w) : look_idle(w);
+			rc = w->sealed ? look_sealed(w) : w->remote ? look_remote(w) : look_idle(w);
 		if (rc == NOT_YET && w->timeout_ns >= 0 && ckpt_sys.mono_ns() - began_ns >= w->timeout_ns)
 			rc = timed_out(w, committed);
 		if (rc == NOT_YET)
@@ -226,9 +260,6 @@ static int check(const struct wait *w)
 		return ckpt_usage(w->o.steps[1], "usage: ckptfs wait [STORE] [STEP]", "one operand too many");
 	if (w->o.count && ckpt_listing_is_trash(w->o.steps[0]))
 		return ckpt_usage(w->o.steps[0], "`ckptfs undelete` restores it", "is in the trash");
-	if (w->remote)
-		return ckpt_fail(w->o.store, "leave --remote out: a step is durable on its disk once it is committed",
-				 "a local store has no object store");
 	return 0;
 }
 
@@ -257,8 +288,8 @@ int ckpt_verb_wait(int argc, char **argv)
 {
 	static const struct argp_option options[] = {
 		{"sealed", 's', NULL, 0, "until it is sealed (`ckptfs seal` does it now)", 0},
-		{"remote", 'r', NULL, 0, "until it is durable in the object store; a local store has no object store",
-		 0},
+		{"remote", 'r', NULL, 0,
+		 "until it is durable in the object store; without STEP: all that was done here", 0},
 		{"idle", 'i', NULL, 0,
 		 "until all background work is done: no commit runs, the index is up to date, all is "
 		 "sealed, no files are being removed",
@@ -289,7 +320,7 @@ int ckpt_verb_wait(int argc, char **argv)
 	if (!rc)
 		rc = ckpt_listing_open(w.o.store, CKPT_STORE_READ, &w.l);
 	if (!rc) {
-		rc = wait_for(&w);
+		rc = w.remote && !*ckpt_remote_of(w.l.store) ? no_remote(&w) : wait_for(&w);
 		ckpt_listing_close(&w.l);
 	}
 	ckpt_operand_done(&w.o);

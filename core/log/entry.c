@@ -190,6 +190,7 @@ int ckpt_log_entry_decode(const void *data, size_t len, struct ckpt_log_entry *r
 	e.count = ckpt_get32(p + HEAD_COUNT);
 	e.time_ns = (int64_t)ckpt_get64(p + HEAD_TIME);
 	e.data = data;
+	e.data_len = len;
 	e.operations = operations.data;
 	e.operations_len = operations.len;
 	rc = entry_ok(&e) ? check_operations(&e) : -EBADMSG;

@@ -37,8 +37,9 @@ struct ckpt_log_entry {
 	int64_t time_ns;                 // for people
 	uint32_t count;                  // of operations, at least 1
 
-	// Decoded: where they are, and where the entry begins.
+	// Decoded: where they are, and the whole of the entry.
 	const uint8_t *data;
+	size_t data_len;
 	const uint8_t *operations;
 	size_t operations_len;
 };

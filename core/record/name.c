@@ -193,6 +193,8 @@ int64_t ckpt_name_number(const char *name)
 	size_t end = is_again ? (size_t)(strrchr(name, '-') - name) : strlen(name), start;
 	int64_t number = 0;
 
+	if (strstr(name, CKPT_NAME_CONFLICT))
+		return -1;
 	while (end && !is_digit(name[end - 1]))
 		end--;
 	if (!end)

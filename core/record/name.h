@@ -54,6 +54,9 @@ bool ckpt_name_is_checkpoints(const char *name);
 // True for the names of file steps: a checkpoint that is one file (*.pt, *.safetensors, flax's checkpoint_N ...).
 bool ckpt_name_is_file_step(const char *name);
 
+// Stands in the names of steps and files that two nodes have made of the same name, before that of the node.
+#define CKPT_NAME_CONFLICT ".conflict-"
+
 // The last run of digits in the name as a number, without the version of `*N-vN.ckpt`; -1: none, or one that does not fit.
 int64_t ckpt_name_number(const char *name);
 

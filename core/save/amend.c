@@ -11,6 +11,7 @@
 #include "core/save/scan.h"
 #include "core/save/stage.h"
 #include "core/step/amending.h"
+#include "core/save/session.h"
 #include "core/step/errlog.h"
 #include "core/step/store.h"
 
@@ -127,11 +128,6 @@ static int check_added(struct ckpt_edit *d, int dirfd, const char *raw, uint32_t
 	return DONE;
 }
 
-static int open_session(const struct ckpt_step *step)
-{
-	return ckpt_sys.open(step->store->sessions_fd, step->session, O_RDONLY | O_DIRECTORY, 0);
-}
-
 static int find_parent(struct ckpt_edit *d, const char *path, const char **ret_name)
 {
 	const char *slash = strrchr(path, '/');
@@ -145,7 +141,7 @@ static int find_parent(struct ckpt_edit *d, const char *path, const char **ret_n
 
 static int add(struct ckpt_edit *d, const char *path, const char *raw)
 {
-	CLEANUP_FD int dirfd = open_session(d->step);
+	CLEANUP_FD int dirfd = ckpt_session_open(d->step);
 	const char *name;
 	struct stat st;
 	uint32_t there;
@@ -165,7 +161,7 @@ static int add(struct ckpt_edit *d, const char *path, const char *raw)
 
 static int add_over(struct ckpt_edit *d, const char *path, const char *raw)
 {
-	CLEANUP_FD int dirfd = open_session(d->step);
+	CLEANUP_FD int dirfd = ckpt_session_open(d->step);
 	const char *name;
 	struct ckpt_entry was;
 	uint32_t there = 0;
@@ -191,7 +187,7 @@ static int add_over(struct ckpt_edit *d, const char *path, const char *raw)
 
 static int replace(struct ckpt_edit *d, const char *path, const char *raw)
 {
-	CLEANUP_FD int dirfd = open_session(d->step);
+	CLEANUP_FD int dirfd = ckpt_session_open(d->step);
 	struct ckpt_entry was;
 	uint32_t index;
 	int rc = dirfd < 0 ? dirfd : ckpt_manifest_lookup(d->m, path, &index);

@@ -38,6 +38,7 @@
 #include <limits.h>
 #include <stdio.h>
 
+#define NAMES_MAX 1000                 // that are tried where the own one is taken
 #define UNSYNCED_EACH_MAX 64           // up to so many are fsynced one by one: exact blame, and no stranger waits
 #define FOREIGN_DIRTY_MAX (256u << 20) // other people's dirty bytes that one syncfs may take along
 #define LEFTOVER_STILL_NS INT64_C(1000000000) // so long must a file stand still whose descriptor somebody closed
@@ -444,6 +445,47 @@ static int put_back_copies(struct attempt *a)
 	return rc;
 }
 
+static int take_other_name(struct attempt *a, const char *name, unsigned n)
+{
+	struct ckpt_store *s = a->step->store;
+	char other[CKPT_NAME_MAX + 1], folder_id[CKPT_FOLDER_ID_LEN + 1];
+	int rc = ckpt_journal_other_name(s->journal, a->folder_id, name, n, other);
+
+	if (rc)
+		return rc;
+	memcpy(folder_id, a->folder_id, sizeof(folder_id));
+	ckpt_lock_take(&s->lock);
+	ckpt_step_release_locked(a->step);
+	rc = take_name_locked(a, folder_id, other);
+	ckpt_lock_drop(&s->lock);
+	if (rc)
+		return rc;
+	memcpy(a->record.summary.name, other, sizeof(other));
+	a->record.summary.number = ckpt_name_number(other);
+	a->record.summary.version = ckpt_attempts_of(a->step)->attempt_version;
+	return 0;
+}
+
+// A step that another node has saved under this name meanwhile keeps it.
+static int publish(struct attempt *a)
+{
+	char name[CKPT_NAME_MAX + 1];
+	int rc = ckpt_attempt_publish(a);
+
+	memcpy(name, a->name, sizeof(name));
+	for (unsigned n = 1; rc == -EEXIST && !a->unknown && n <= NAMES_MAX; n++) {
+		rc = take_other_name(a, name, n);
+		if (!rc)
+			rc = ckpt_attempt_publish(a);
+		if (rc == -ENOENT)
+			return -EEXIST;
+	}
+	if (!rc && strcmp(name, a->name))
+		ckpt_errlog_add(a->step->store->errlog, name, -EEXIST, "compare the two, and rename or delete one",
+				"another node has saved a step of this name: this one is %s", a->name);
+	return rc;
+}
+
 static int attempt_run(struct attempt *a)
 {
 	int rc = a->unknown ? ckpt_attempt_resolve(a) : -ENOENT;
@@ -491,7 +533,7 @@ static int attempt_run(struct attempt *a)
 			 "the copy of a file that is still open could not take its place", NULL);
 		return rc;
 	}
-	rc = ckpt_attempt_publish(a);
+	rc = publish(a);
 	if (rc)
 		complain_of_publish(a, rc);
 	return rc;

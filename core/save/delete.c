@@ -176,6 +176,15 @@ static int reserve(struct ckpt_step *step, uint32_t *ret_version)
 	return rc;
 }
 
+// Those that an expiry has taken away are gone. What a remote has needs none here.
+static bool has_its_files(struct ckpt_step *step)
+{
+	struct ckpt_said said;
+
+	return !faccessat(step->store->sessions_fd, step->session, F_OK, AT_SYMLINK_NOFOLLOW) ||
+	       (!ckpt_step_said(step->store, step->session, &said) && said.pulled);
+}
+
 static int append_undeletion(struct ckpt_step *step)
 {
 	struct ckpt_act act = {.kind = CKPT_ACT_UNDELETE, .time_ns = ckpt_sys.now_ns()};
@@ -184,7 +193,7 @@ static int append_undeletion(struct ckpt_step *step)
 
 	if (rc)
 		return rc;
-	rc = faccessat(s->sessions_fd, step->session, F_OK, AT_SYMLINK_NOFOLLOW) ? -ESTALE : 0;
+	rc = has_its_files(step) ? 0 : -ESTALE;
 	if (!rc)
 		rc = ckpt_folders_back(s, step->folder_id, step->name);
 	if (!rc)
@@ -331,7 +340,7 @@ static int append_expiry(struct ckpt_step *step)
 
 	if (rc)
 		return rc == -ENOENT ? 0 : rc;
-	act.version = said.deleted_by;
+	act.version = said.last;
 	rc = ckpt_version_act(step, &act, true);
 
 	return rc == -ESTALE && is_expired(step) ? 0 : rc;

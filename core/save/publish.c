@@ -205,7 +205,7 @@ int ckpt_attempt_publish(struct attempt *a)
 	if (rc)
 		return rc;
 	act.record = data;
-	if (__atomic_load_n(&a->step->reopens, __ATOMIC_ACQUIRE))
+	if (__atomic_load_n(&a->step->reopens, __ATOMIC_ACQUIRE) && !strcmp(a->name, a->step->base->name))
 		memcpy(act.replaces, a->step->base->session, sizeof(act.replaces));
 	rc = ckpt_journal_append(a->step->store->journal, &act, false, &a->unknown);
 	if (!rc)

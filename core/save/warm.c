@@ -5,6 +5,7 @@
 #include "core/base/util.h"
 #include "core/save/edit.h"
 #include "core/save/share.h"
+#include "core/save/session.h"
 #include "core/step/errlog.h"
 #include "core/step/store.h"
 #include "core/step/trash.h"
@@ -139,7 +140,8 @@ static int write_files(struct warming *w)
 {
 	const struct ckpt_share_progress progress = {
 		.durable = true, .raw = true, .go_on = w->how->go_on, .arg = w->how->arg};
-	int rc = 0;
+	CLEANUP_FD int session_fd = ckpt_session_open(w->step); // there is one to give them names in
+	int rc = MIN(session_fd, 0);
 
 	for (; w->written < w->file_count && !rc; w->written += !rc) {
 		uint32_t index = w->files[w->written];

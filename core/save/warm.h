@@ -17,6 +17,7 @@ CKPT_PART(struct ckpt_step, struct ckpt_raws, ckpt_raws)
 struct ckpt_tier_how {
 	bool at_once;    // cool: -EBUSY where another step is being cooled; else it waits for that one
 	bool keeps_warm; // cool: raw files stay as long as ckpt_warm_left_ns() says
+	bool keeps_raw;  // cool: all of them stay
 	// After each chunk: may end the act by answering false. NULL: on and on.
 	bool (*go_on)(void *arg, uint64_t bytes);
 	void *arg;

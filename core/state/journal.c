@@ -6,6 +6,7 @@
 #include "core/base/sys.h"
 #include "core/base/util.h"
 #include "core/log/snapshot.h"
+#include "core/state/shared.h"
 
 #include <stdio.h>
 
@@ -25,7 +26,7 @@ struct waiting {
 
 struct ckpt_journal {
 	struct ckpt_objects *objects;
-	char store_id[CKPT_UUID_LEN + 1];
+	char store_id[CKPT_UUID_LEN + 1], node[CKPT_UUID_LEN + 1];
 	enum ckpt_journal_mode mode;
 	uint64_t damaged; // the first entry that was passed over; 0: none
 
@@ -119,8 +120,7 @@ static int begin(struct ckpt_journal *j)
 	else if (rc == -ENOENT)
 		rc = (state = ckpt_state_new()) ? 0 : -ENOMEM;
 	if (!rc)
-		rc = ckpt_log_new(j->objects, j->store_id, j->store_id, at.seq ? &at : NULL, true, apply_entry, j,
-				  &log);
+		rc = ckpt_log_new(j->objects, j->store_id, j->node, at.seq ? &at : NULL, true, apply_entry, j, &log);
 	if (rc) {
 		ckpt_state_free(state);
 		return rc;
@@ -174,7 +174,7 @@ static int make_durable(struct ckpt_journal *j)
 	return ckpt_objects_sync(j->objects, key);
 }
 
-int ckpt_journal_open(struct ckpt_objects *objects, const char *store_id, enum ckpt_journal_mode mode,
+int ckpt_journal_open(struct ckpt_objects *objects, const char *store_id, const char *node, enum ckpt_journal_mode mode,
 		      struct ckpt_journal **ret_journal, uint64_t *ret_damaged)
 {
 	struct ckpt_journal *j = calloc(1, sizeof(*j));
@@ -185,6 +185,7 @@ int ckpt_journal_open(struct ckpt_objects *objects, const char *store_id, enum c
 		return -ENOMEM;
 	j->objects = objects;
 	memcpy(j->store_id, store_id, sizeof(j->store_id));
+	memcpy(j->node, node, sizeof(j->node));
 	j->mode = mode;
 	j->last = &j->first;
 	ckpt_lock_init(&j->lock, CKPT_LOCK_LEAF);
@@ -281,7 +282,7 @@ int ckpt_journal_settle(struct ckpt_journal *j)
 // Takes the first acts of the queue, as many as the next entry has room for.
 static uint32_t take_batch_locked(struct ckpt_journal *j, struct ckpt_operation ops[BATCH_MAX])
 {
-	uint64_t number = ckpt_state_number(j->state, j->store_id);
+	uint64_t number = ckpt_state_number(j->state, j->node);
 	struct waiting *w = j->first, *end = NULL;
 	uint32_t count = 0;
 	size_t bytes = 0;
@@ -353,30 +354,70 @@ static void lead_batch_locked(struct ckpt_journal *j)
 	answer_locked(j, rc, sent);
 }
 
-int ckpt_journal_append(struct ckpt_journal *j, const struct ckpt_act *act, bool frees, bool *ret_unknown)
+// With the operation's body and kind.
+static int append_operation(struct ckpt_journal *j, struct waiting *w, bool *ret_unknown)
 {
-	struct waiting w = {.op = {.kind = (uint16_t)act->kind, .required = true}, .frees = frees};
-	CLEANUP_FREE void *body = NULL;
-	int rc = ckpt_act_encode(act, &body, &w.op.len);
+	int rc = ckpt_sys.random(w->op.nonce, sizeof(w->op.nonce));
 
-	*ret_unknown = false;
-	if (!rc)
-		rc = ckpt_sys.random(w.op.nonce, sizeof(w.op.nonce));
 	if (rc)
 		return rc;
-	w.op.body = body;
-	memcpy(w.op.node, j->store_id, sizeof(w.op.node));
-	w.op.actor = ckpt_actor_get();
+	memcpy(w->op.node, j->node, sizeof(w->op.node));
+	w->op.actor = ckpt_actor_get();
+	w->op.required = true;
 	LOCK_SCOPE(&j->lock);
-	*j->last = &w;
-	j->last = &w.next;
-	while (!w.done)
+	*j->last = w;
+	j->last = &w->next;
+	while (!w->done)
 		if (j->led)
 			ckpt_lock_wait(&j->quiet, &j->lock);
 		else
 			lead_batch_locked(j);
-	*ret_unknown = w.unknown;
-	return w.rc;
+	*ret_unknown = w->unknown;
+	return w->rc;
+}
+
+int ckpt_journal_append(struct ckpt_journal *j, const struct ckpt_act *act, bool frees, bool *ret_unknown)
+{
+	struct waiting w = {.op.kind = (uint16_t)act->kind, .frees = frees};
+	CLEANUP_FREE void *body = NULL;
+	int rc = ckpt_act_encode(act, &body, &w.op.len);
+
+	*ret_unknown = false;
+	w.op.body = body;
+	return rc ? rc : append_operation(j, &w, ret_unknown);
+}
+
+// --- Beside the log of a remote -------------------------------------------------------------------------------------------
+
+int ckpt_journal_pull(struct ckpt_journal *j, const struct ckpt_pull *pull)
+{
+	struct waiting w = {.op.kind = CKPT_PULL_KIND};
+	CLEANUP_FREE void *body = NULL;
+	bool unknown;
+	int rc = ckpt_pull_encode(pull, &body, &w.op.len);
+
+	w.op.body = body;
+	if (!rc)
+		rc = append_operation(j, &w, &unknown);
+	return rc == -ESTALE ? 0 : rc;
+}
+
+int ckpt_journal_other_name(struct ckpt_journal *j, const char *folder_id, const char *name, unsigned n,
+			    char ret_name[CKPT_NAME_MAX + 1])
+{
+	LOCK_SCOPE(&j->lock);
+
+	if (!ckpt_state_is_attached(j->state))
+		return -ENOENT;
+	ckpt_state_other_name(j->state, name, n, ret_name);
+	return ckpt_state_listed(j->state, folder_id, ret_name) ? -EEXIST : 0;
+}
+
+int ckpt_journal_look(struct ckpt_journal *j, ckpt_journal_look_fn *fn, void *arg)
+{
+	LOCK_SCOPE(&j->lock);
+
+	return fn(arg, j->state);
 }
 
 // --- Reading ----------------------------------------------------------------------------------------------------------
@@ -401,9 +442,13 @@ int ckpt_journal_step(struct ckpt_journal *j, const char *id, ckpt_journal_fn *f
 	return step ? fn(arg, step) : -ENOENT;
 }
 
-static struct ckpt_said said_of(const struct ckpt_state_step *step)
+static struct ckpt_said said_of(const struct ckpt_journal *j, const struct ckpt_state_step *step)
 {
-	return (struct ckpt_said){.is = step->is, .deleted_by = step->deleted_by, .deleted_ns = step->deleted_ns};
+	return (struct ckpt_said){.is = step->is,
+				  .deleted_by = step->deleted_by,
+				  .last = ckpt_state_last(step),
+				  .deleted_ns = step->deleted_ns,
+				  .pulled = ckpt_state_is_attached(j->state) && !step->since};
 }
 
 int ckpt_journal_said(struct ckpt_journal *j, const char *id, struct ckpt_said *ret_said)
@@ -413,7 +458,7 @@ int ckpt_journal_said(struct ckpt_journal *j, const char *id, struct ckpt_said *
 
 	if (!step)
 		return -ENOENT;
-	*ret_said = said_of(step);
+	*ret_said = said_of(j, step);
 	return 0;
 }
 
@@ -431,7 +476,7 @@ int ckpt_journal_list(struct ckpt_journal *j, struct ckpt_said **ret_list, size_
 	if (!list)
 		return -ENOMEM;
 	for (size_t i = 0; i < count; i++)
-		list[i] = said_of(steps[i]);
+		list[i] = said_of(j, steps[i]);
 	*ret_list = list;
 	*ret_count = count;
 	return 0;

@@ -9,6 +9,7 @@
 
 #include "core/log/log.h"
 #include "core/state/act.h"
+#include "core/state/shared.h"
 #include "core/state/state.h"
 
 struct ckpt_journal;
@@ -22,7 +23,8 @@ enum ckpt_journal_mode {
 // Reads the newest snapshot and the entries behind it. What was found is durable then, but for who reads. An entry that is damaged, or does
 // not follow the one before, is *ret_damaged (0: none is): to write is -EBADMSG then; others pass over such entries, and have what the
 // rest says.
-int ckpt_journal_open(struct ckpt_objects *objects, const char *store_id, enum ckpt_journal_mode mode,
+// node: the id of this one, that its operations have.
+int ckpt_journal_open(struct ckpt_objects *objects, const char *store_id, const char *node, enum ckpt_journal_mode mode,
 		      struct ckpt_journal **ret_journal, uint64_t *ret_damaged);
 void ckpt_journal_close(struct ckpt_journal *j);       // NULL is fine
 uint64_t ckpt_journal_damaged(struct ckpt_journal *j); // the first entry that was passed over; 0: none
@@ -46,8 +48,9 @@ int ckpt_journal_step(struct ckpt_journal *j, const char *id, ckpt_journal_fn *f
 // A step, as the log says it is.
 struct ckpt_said {
 	struct ckpt_summary is;
-	uint32_t deleted_by;
+	uint32_t deleted_by, last; // last: ckpt_state_last()
 	int64_t deleted_ns;
+	bool pulled; // as it is in the log of a remote
 };
 int ckpt_journal_said(struct ckpt_journal *j, const char *id, struct ckpt_said *ret_said); // -ENOENT
 // All of them, by id. malloc'ed; -ENOMEM.
@@ -64,6 +67,17 @@ struct ckpt_journal_by {
 	struct ckpt_actor actor;
 };
 int ckpt_journal_by(struct ckpt_journal *j, const char *id, uint32_t version, struct ckpt_journal_by *ret_by);
+
+// Of a node's log beside that of a remote (shared.h). One that does not fit is passed over: what it says is known. The outcome of one that
+// failed is unknown; it may be made again.
+int ckpt_journal_pull(struct ckpt_journal *j, const struct ckpt_pull *pull);
+// Another name for a new step whose own another node has taken: the n-th, from 1. -ENOENT: the store has no remote, and so no other node;
+// -EEXIST: that name is taken, too.
+int ckpt_journal_other_name(struct ckpt_journal *j, const char *folder_id, const char *name, unsigned n,
+			    char ret_name[CKPT_NAME_MAX + 1]);
+// Calls fn with the state, under a lock: it must not block, nor call the journal. Its answer.
+typedef int ckpt_journal_look_fn(void *arg, const struct ckpt_state *state);
+int ckpt_journal_look(struct ckpt_journal *j, ckpt_journal_look_fn *fn, void *arg);
 
 // Values of the store itself, each under a key (act.h).
 //

@@ -50,6 +50,10 @@ struct ckpt_state_step {
 	int64_t deleted_ns;                  // and when
 	struct ckpt_state_version *versions; // ascending
 	size_t count, cap;
+	// Of a store with a remote, whose log has this step otherwise, or not at all (shared.h); else zeros.
+	uint64_t since, latest;         // the numbers of the acts that began it, and that changed it last
+	bool gone;                      // it has expired here, and is found no more
+	struct ckpt_state_step *shared; // as the remote's log has it; NULL: it has none
 	struct ckpt_state_step *next_of_id, *next_of_name;
 };
 
@@ -83,6 +87,8 @@ static inline bool ckpt_state_same_files(const struct ckpt_state_version *v)
 {
 	return v->files == CKPT_FILES_SAME || v->files == CKPT_FILES_REPACKED;
 }
+// The number of its newest version, or of that of another step which took its place, if that is higher.
+uint32_t ckpt_state_last(const struct ckpt_state_step *step);
 // Each step, by its id. Those of an empty state: NULL, 0. The array is the caller's to free; -ENOMEM.
 int ckpt_state_steps(const struct ckpt_state *state, const struct ckpt_state_step ***ret_steps, size_t *ret_count);
 size_t ckpt_state_count(const struct ckpt_state *state);

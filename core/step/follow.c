@@ -86,6 +86,17 @@ static int list_known(struct ckpt_store *s, struct ckpt_step ***ret_steps, size_
 	return 0;
 }
 
+// A name that a save of ours has is another's by now, as the log says: it is entered once that save has got another name.
+static int enter(struct ckpt_store *s, const struct ckpt_said *said)
+{
+	int rc = ckpt_step_enter(s, said);
+
+	if (rc != -EEXIST || !s->writable)
+		return rc;
+	s->behind = true;
+	return 0;
+}
+
 static int follow(struct ckpt_store *s, struct ckpt_step *const *steps, size_t count)
 {
 	CLEANUP(list_done) struct said_list l = {0};
@@ -97,9 +108,10 @@ static int follow(struct ckpt_store *s, struct ckpt_step *const *steps, size_t c
 	if (rc || !known)
 		return rc ? rc : -ENOMEM;
 	follow_known(s, &l, steps, count, known);
-	for (size_t i = 0; i < l.count && !rc && !s->writable; i++)
-		if (!known[i])
-			rc = ckpt_step_enter(s, &l.at[i]);
+	s->behind = false;
+	for (size_t i = 0; i < l.count && !rc; i++)
+		if (!known[i] && (!s->writable || l.at[i].pulled)) // a save of our own is entered by its commit
+			rc = enter(s, &l.at[i]);
 	return rc || s->writable ? rc : drop_what_was_committed(s, &l);
 }
 
@@ -112,6 +124,7 @@ int ckpt_follow(struct ckpt_store *s)
 	if (rc)
 		return rc;
 	rc = follow(s, steps, count);
+	s->behind |= rc < 0;
 	ckpt_step_list_free(steps, count);
 	return rc;
 }
@@ -121,8 +134,6 @@ static int follow_news(struct ckpt_store *s, int news)
 	s->behind |= news > 0;
 	if (news >= 0 && s->behind)
 		news = ckpt_follow(s);
-	if (!news)
-		s->behind = false;
 	return news;
 }
 

@@ -21,7 +21,7 @@ static const char *const folders[] = {"sessions", "records", "tree", "trash"};
 
 // --- Identity ---------------------------------------------------------------------------------------------------------
 
-static int identity_check(struct ckpt_store *s, const json_t *identity)
+int ckpt_store_identity_check(const json_t *identity, char ret_id[CKPT_UUID_LEN + 1], int64_t *ret_created_ns)
 {
 	const json_t *format = json_object_get(identity, "format"), *required = json_object_get(identity, "required");
 	const char *id = json_string_value(json_object_get(identity, "id")), *feature;
@@ -39,8 +39,8 @@ static int identity_check(struct ckpt_store *s, const json_t *identity)
 		return -ENOTSUP;
 	if (!id || !ckpt_uuid_check(id))
 		return -EBADMSG;
-	memcpy(s->id, id, CKPT_UUID_LEN + 1);
-	s->created_ns = json_integer_value(json_object_get(identity, "created_ns"));
+	memcpy(ret_id, id, CKPT_UUID_LEN + 1);
+	*ret_created_ns = json_integer_value(json_object_get(identity, "created_ns"));
 	return 0;
 }
 
@@ -52,7 +52,7 @@ int ckpt_store_identity(struct ckpt_store *s, json_t **ret_identity)
 
 	if (rc)
 		return rc == -ENOENT ? -EMEDIUMTYPE : rc;
-	rc = identity_check(s, identity);
+	rc = ckpt_store_identity_check(identity, s->id, &s->created_ns);
 	if (rc)
 		json_decref(identity);
 	else
@@ -142,20 +142,33 @@ static json_t *given_json(const struct ckpt_settings *settings)
 	return object;
 }
 
-static int identity_make(int dirfd, const struct ckpt_settings *settings)
+int ckpt_store_identity_new(json_t **ret_identity)
 {
 	char id[CKPT_UUID_LEN + 1];
-	json_t *identity;
 	int rc = ckpt_uuid_make(id);
 
 	if (rc)
 		return rc;
 	ckpt_json_begin();
-	identity = json_pack("{s:i, s:s, s:I, s:[s], s:[]}", "format", CKPT_STORE_FORMAT, "id", id, "created_ns",
-			     (json_int_t)ckpt_sys.now_ns(), "required", "log", "optional");
-	if (!identity)
-		return -ENOMEM;
-	if (settings && settings->given)
+	*ret_identity = json_pack("{s:i, s:s, s:I, s:[s], s:[]}", "format", CKPT_STORE_FORMAT, "id", id, "created_ns",
+				  (json_int_t)ckpt_sys.now_ns(), "required", "log", "optional");
+	return *ret_identity ? 0 : -ENOMEM;
+}
+
+// That of the remote, as it is there, or a new one; and what is the node's alone.
+static int identity_make(int dirfd, const struct ckpt_settings *settings, const struct ckpt_store_of *of)
+{
+	char node[CKPT_UUID_LEN + 1];
+	json_t *identity = of ? json_deep_copy(of->identity) : NULL;
+	int rc = of ? (identity ? 0 : -ENOMEM) : ckpt_store_identity_new(&identity);
+
+	if (!rc)
+		rc = ckpt_uuid_make(node);
+	if (!rc && json_object_set_new(identity, "node", json_string(node)))
+		rc = -ENOMEM;
+	if (!rc && of && json_object_set(identity, "remote", of->remote))
+		rc = -ENOMEM;
+	if (!rc && settings && settings->given)
 		rc = json_object_set_new(identity, "settings", given_json(settings)) ? -ENOMEM : 0;
 	if (!rc)
 		rc = identity_write(dirfd, identity);
@@ -163,7 +176,7 @@ static int identity_make(int dirfd, const struct ckpt_settings *settings)
 	return rc;
 }
 
-int ckpt_store_init_with(const char *path, const struct ckpt_settings *settings)
+int ckpt_store_init_with(const char *path, const struct ckpt_settings *settings, const struct ckpt_store_of *of)
 {
 	CLEANUP_FD int dirfd = -1;
 	int rc;
@@ -179,12 +192,12 @@ int ckpt_store_init_with(const char *path, const struct ckpt_settings *settings)
 	rc = check_empty(dirfd, ".", check_nothing_yet);
 	if (!rc)
 		rc = ckpt_store_make_folders(dirfd);
-	return rc ? rc : identity_make(dirfd, settings);
+	return rc ? rc : identity_make(dirfd, settings, of);
 }
 
 int ckpt_store_init(const char *path)
 {
-	return ckpt_store_init_with(path, NULL);
+	return ckpt_store_init_with(path, NULL, NULL);
 }
 
 static void pass_over_bad(void *arg __attribute__((unused)), const char *name __attribute__((unused)))

@@ -69,7 +69,7 @@ struct ckpt_store {
 	struct ckpt_settings settings; // in effect
 	struct ckpt_objects *objects;
 	struct ckpt_journal *journal; // what the log of the store says
-	bool behind; // the table of steps has not followed it yet; guarded by acts_lock, or by refresh_lock
+	bool behind; // the table of steps has not followed all of it yet; guarded by acts_lock, or by refresh_lock
 	struct ckpt_index *index; // NULL: there is none that can be used, and the disk is full or we only read
 	struct ckpt_errlog *errlog;
 
@@ -94,8 +94,15 @@ struct ckpt_store {
 
 // Makes an empty store in a directory that is absent or empty. -EEXIST: there is one already; -ENOTEMPTY.
 int ckpt_store_init(const char *path);
-// The same with settings: what was given of them (core/step/settings.h) the store says from then on.
-int ckpt_store_init_with(const char *path, const struct ckpt_settings *settings);
+// The same with settings: what was given of them (core/step/settings.h) the store says from then on; and as a node's part of a remote
+// (NULL: of none), whose identity it takes.
+struct ckpt_store_of {
+	json_t *identity, *remote; // the remote's store.json; where the remote is (core/remote/remote.h)
+};
+int ckpt_store_init_with(const char *path, const struct ckpt_settings *settings, const struct ckpt_store_of *of);
+// A new identity, the caller's; and what one says, checked: errors as of ckpt_store_open.
+int ckpt_store_identity_new(json_t **ret_identity);
+int ckpt_store_identity_check(const json_t *identity, char ret_id[CKPT_UUID_LEN + 1], int64_t *ret_created_ns);
 // The settings that the store says, else the defaults, without opening it; errors as of ckpt_store_open.
 int ckpt_store_settings(const char *path, struct ckpt_settings *ret_settings);
 // Changes what the store says of a setting, in one durable act, beside a mount too, which learns of it when it is mounted

@@ -3,6 +3,7 @@
 #include "core/base/sys.h"
 #include "core/base/util.h"
 #include "core/base/uuid.h"
+#include "core/remote/remote.h"
 #include "core/save/draft.h"
 #include "core/save/stage.h"
 #include "core/step/store.h"
@@ -62,13 +63,21 @@ static int settle_copies(struct ckpt_store *s)
 	return lost ? -EUCLEAN : rc;
 }
 
-static int open_journal(struct ckpt_store *s, bool repairs)
+// Stores of before have no id of their node: it is theirs.
+static const char *node_of(const struct ckpt_store *s, const json_t *identity)
+{
+	const char *node = json_string_value(json_object_get(identity, "node"));
+
+	return node && ckpt_uuid_check(node) ? node : s->id;
+}
+
+static int open_journal(struct ckpt_store *s, const json_t *identity, bool repairs)
 {
 	enum ckpt_journal_mode mode = repairs       ? CKPT_JOURNAL_REPAIR
 				      : s->writable ? CKPT_JOURNAL_WRITE
 						    : CKPT_JOURNAL_READ;
 	uint64_t damaged;
-	int rc = ckpt_journal_open(s->objects, s->id, mode, &s->journal, &damaged);
+	int rc = ckpt_journal_open(s->objects, s->id, node_of(s, identity), mode, &s->journal, &damaged);
 
 	if (damaged)
 		tell_damaged(s, damaged);
@@ -79,11 +88,13 @@ static int open_journal(struct ckpt_store *s, bool repairs)
 	return damaged && rc == -EBADMSG ? -EUCLEAN : rc;
 }
 
-int ckpt_load_steps(struct ckpt_store *s, bool repairs)
+int ckpt_load_steps(struct ckpt_store *s, const json_t *identity, bool repairs)
 {
 	CLEANUP(list_done) struct said_list l = {0};
-	int rc = open_journal(s, repairs);
+	int rc = open_journal(s, identity, repairs);
 
+	if (!rc && *ckpt_remote_of(s) && s->writable && !repairs)
+		rc = ckpt_remote_catch_up(*ckpt_remote_of(s));
 	if (!rc)
 		rc = ckpt_journal_list(s->journal, &l.at, &l.count);
 	for (size_t i = 0; i < l.count && !rc; i++)

@@ -5,10 +5,12 @@
 // that entry said. Threads: one, before others start, where nothing else is said. Blocks on the disk.
 #pragma once
 
+#include <jansson.h>
 #include <stdbool.h>
 
 struct ckpt_store;
 
-int ckpt_load_steps(struct ckpt_store *s, bool repairs); // as CKPT_STORE_REPAIR does
+// identity: store.json. repairs: as CKPT_STORE_REPAIR does.
+int ckpt_load_steps(struct ckpt_store *s, const json_t *identity, bool repairs);
 // Sessions that no record names: state LEFT.
 int ckpt_load_sessions(struct ckpt_store *s);

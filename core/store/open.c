@@ -1,6 +1,7 @@
 // Puts the modules of a store together: attaches their parts, and opens and closes all of them in order.
 #include "core/store/open.h"
 
+#include "core/base/log.h"
 #include "core/base/sys.h"
 #include "core/base/util.h"
 #include "core/cold/chunk_cache.h"
@@ -12,6 +13,7 @@
 #include "core/index/indexer.h"
 #include "core/objects/stack.h"
 #include "core/policy/should_save.h"
+#include "core/remote/remote.h"
 #include "core/save/commit.h"
 #include "core/save/convert.h"
 #include "core/save/copy.h"
@@ -53,7 +55,7 @@ static struct ckpt_part *const store_parts[] = {
 	&ckpt_sessions_part,  &ckpt_expiry_part,         &ckpt_trash_part,  &ckpt_room_part,
 	&ckpt_sealer_part,    &ckpt_cooler_part,         &ckpt_looker_part, &ckpt_limit_part,
 	&ckpt_indexer_part,   &ckpt_chunk_cache_part,    &ckpt_drafts_part, &ckpt_packed_files_part,
-	&ckpt_commits_part,   &ckpt_synced_folders_part,
+	&ckpt_commits_part,   &ckpt_synced_folders_part, &ckpt_remote_part,
 };
 static size_t store_bytes;
 
@@ -134,9 +136,15 @@ static int tell_given_up(struct ckpt_store *s)
 	return 0;
 }
 
+static void identity_done(json_t **identity)
+{
+	json_decref(*identity);
+}
+
 static int store_open_parts(struct ckpt_store *s, bool repair)
 {
-	json_t *identity = NULL;
+	CLEANUP(identity_done) json_t *identity = NULL;
+	char why[CKPT_OBJECTS_WHY_MAX] = "";
 	int rc = ckpt_store_identity(s, &identity);
 
 	s->multigrain = ckpt_has_multigrain_times(s->dirfd);
@@ -154,10 +162,13 @@ static int store_open_parts(struct ckpt_store *s, bool repair)
 		rc = ckpt_errlog_open(s->dirfd, s->writable, &s->errlog);
 	if (!rc)
 		rc = ckpt_settings_load(&s->settings, json_object_get(identity, "settings"), tell_bad_setting, s);
-	json_decref(identity);
 	if (!rc)
 		rc = ckpt_objects_open(&(struct ckpt_objects_at){.dirfd = s->dirfd, .writable = s->writable},
 				       &s->objects);
+	if (!rc)
+		rc = ckpt_remote_open(s, identity, why);
+	if (rc && *why)
+		ckpt_log(CKPT_LOG_ERROR, "%s: %s", s->path, why);
 	if (!rc)
 		rc = ckpt_chunk_cache_new(s, CKPT_CHUNK_CACHE_BYTES, CKPT_CHUNK_CACHE_KEPT_NS, ckpt_chunk_cache_of(s));
 	if (!rc && s->writable)
@@ -165,7 +176,7 @@ static int store_open_parts(struct ckpt_store *s, bool repair)
 	if (!rc)
 		rc = index_open(s);
 	if (!rc)
-		rc = ckpt_load_steps(s, repair);
+		rc = ckpt_load_steps(s, identity, repair);
 	// Those of a store that somebody else has for writing are his, and live for all we know.
 	if (!rc && (s->writable || ckpt_store_holder(s->path, NULL)))
 		rc = ckpt_load_sessions(s);
@@ -191,6 +202,7 @@ static void wake_behind(struct ckpt_store *s)
 {
 	ckpt_sealer_wake(__atomic_load_n(ckpt_sealer_of(s), __ATOMIC_ACQUIRE));
 	ckpt_cooler_wake(__atomic_load_n(ckpt_cooler_of(s), __ATOMIC_ACQUIRE));
+	ckpt_remote_wake(*ckpt_remote_of(s));
 }
 
 static void wake_looker(struct ckpt_store *s)
@@ -266,6 +278,8 @@ int ckpt_store_work_behind(struct ckpt_store *s)
 	if (!rc && s->writable)
 		rc = ckpt_looker_new(s, &looker);
 	__atomic_store_n(ckpt_looker_of(s), looker, __ATOMIC_RELEASE);
+	if (!rc && s->writable)
+		rc = ckpt_remote_start(*ckpt_remote_of(s));
 	return rc ? rc : ckpt_limit_watch(*ckpt_limit_of(s));
 }
 
@@ -280,6 +294,7 @@ void ckpt_store_rest(struct ckpt_store *s)
 	if (!s || !s->steps) // NULL: an open that failed before anything
 		return;
 	ckpt_looker_stop(*ckpt_looker_of(s));
+	ckpt_remote_stop(*ckpt_remote_of(s));
 	ckpt_sealer_stop(*ckpt_sealer_of(s));
 	ckpt_cooler_stop(*ckpt_cooler_of(s));
 	ckpt_limit_stop(*ckpt_limit_of(s));
@@ -313,6 +328,7 @@ void ckpt_store_close(struct ckpt_store *s)
 	ckpt_chunk_cache_free(*ckpt_chunk_cache_of(s));
 	ckpt_step_table_free(s->steps);
 	ckpt_index_close(s->index);
+	ckpt_remote_close(*ckpt_remote_of(s));
 	ckpt_journal_close(s->journal);
 	ckpt_objects_close(s->objects);
 	ckpt_errlog_close(s->errlog);

@@ -657,7 +657,7 @@ int ckpt_cool(struct ckpt_step *step, const struct ckpt_tier_how *how, struct ck
 		return rc;
 	rc = cool(&c);
 	ckpt_lock_drop(&ckpt_cool_turn_of(step->store)->lock);
-	if (!rc)
+	if (!rc && !how->keeps_raw)
 		rc = sweep(&c);
 	if (!is_quiet(rc) && !c.bad_count)
 		ckpt_errlog_add(step->store->errlog, step->name, rc, "nothing is lost: `ckptfs cool` does it again",

@@ -96,7 +96,10 @@ class State:
 
     def expire(self, act, seq):
         step = self.step_of(act, listed=False)
-        return bool(step and step["deleted_by"] == act.version and self.steps.pop(act.step))
+        was_replaced = step and all(version != step["deleted_by"] for version, *_ in step["versions"])
+        if not step or (step["flags"] & PINNED and not was_replaced) or act.version != max(step["versions"][-1][0], step["deleted_by"]):
+            return False
+        return bool(self.steps.pop(act.step))
 
     def rename(self, act, seq):
         step = self.step_of(act, listed=True)

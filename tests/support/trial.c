@@ -262,7 +262,7 @@ static void prepare_nothing(struct ckpt_trial *t, unsigned arg)
 static void prepare_closed(struct ckpt_trial *t, unsigned arg)
 {
 	prepare_nothing(t, arg);
-	ck_ok(ckpt_store_init_with(t->dir, &t->settings));
+	ck_ok(ckpt_store_init_with(t->dir, &t->settings, NULL));
 }
 
 static void prepare_reader(struct ckpt_trial *t, unsigned arg)
@@ -289,7 +289,7 @@ static void prepare_unread(struct ckpt_trial *t, unsigned arg)
 
 static int act_init(struct ckpt_trial *t)
 {
-	return ckpt_store_init_with(t->dir, &t->settings);
+	return ckpt_store_init_with(t->dir, &t->settings, NULL);
 }
 
 static int act_set(struct ckpt_trial *t)

@@ -24,7 +24,7 @@ static void open_journal(void)
 {
 	uint64_t damaged;
 
-	ck_ok(ckpt_journal_open(objects, STORE, CKPT_JOURNAL_WRITE, &j, &damaged));
+	ck_ok(ckpt_journal_open(objects, STORE, STORE, CKPT_JOURNAL_WRITE, &j, &damaged));
 	ck_assert_uint_eq(damaged, 0);
 }
 
@@ -290,7 +290,7 @@ START_TEST(what_was_found_counts_when_it_lasts)
 	ck_assert_int_eq(ckpt_journal_settle(j), 1);
 	ckpt_journal_close(j);
 	ops->sync = failing_sync;
-	ck_error(ckpt_journal_open(objects, STORE, CKPT_JOURNAL_WRITE, &j, &(uint64_t){0}), EIO);
+	ck_error(ckpt_journal_open(objects, STORE, STORE, CKPT_JOURNAL_WRITE, &j, &(uint64_t){0}), EIO);
 	ops->sync = below_sync;
 	open_journal();
 }
@@ -364,7 +364,7 @@ START_TEST(a_reader_follows)
 	uint64_t damaged;
 
 	ck_ok(save(1, 1, NULL));
-	ck_ok(ckpt_journal_open(objects, STORE, CKPT_JOURNAL_READ, &reader, &damaged));
+	ck_ok(ckpt_journal_open(objects, STORE, STORE, CKPT_JOURNAL_READ, &reader, &damaged));
 	ck_assert_uint_eq(version_in(reader, 1), 1);
 	ck_assert_int_eq(ckpt_journal_refresh(reader), 0);
 	ck_ok(save(1, 2, NULL));
@@ -471,7 +471,7 @@ START_TEST(a_value_stays_in_the_snapshot)
 	struct ckpt_journal *reader;
 	uint64_t damaged;
 
-	ck_ok(ckpt_journal_open(objects, STORE, CKPT_JOURNAL_READ, &reader, &damaged));
+	ck_ok(ckpt_journal_open(objects, STORE, STORE, CKPT_JOURNAL_READ, &reader, &damaged));
 	ck_ok(ckpt_journal_set(j, "policy", CKPT_ACT_ANY, "a"));
 	(void)value_in(reader, "policy", NULL);
 	ck_assert_int_eq(ckpt_journal_refresh(reader), 1);

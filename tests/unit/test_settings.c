@@ -290,7 +290,7 @@ START_TEST(init_keeps_what_was_given)
 	snprintf(below, sizeof(below), "%s/new", dir);
 	ckpt_settings_init(&given);
 	ck_ok(ckpt_setting_give(ckpt_setting_find("marker"), ".done", &given));
-	ck_ok(ckpt_store_init_with(below, &given));
+	ck_ok(ckpt_store_init_with(below, &given, NULL));
 	assert_value(below, "marker", ".done");
 	assert_value(below, "trash", "7d");
 	ckpt_settings_done(&given);

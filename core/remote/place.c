@@ -1,0 +1,208 @@
+#include "core/remote/place.h"
+
+#include "core/base/hash.h"
+#include "core/base/json.h"
+#include "core/base/sys.h"
+#include "core/base/util.h"
+#include "core/objects/probe.h"
+#include "core/objects/stack.h"
+#include "core/step/store.h"
+#include "core/step/store_file.h"
+
+#include <fcntl.h>
+#include <stdio.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define NAME_BYTES_MAX 40 // of the URL's last part, for people
+#define HASH_DIGITS 16
+
+// --- The directory ----------------------------------------------------------------------------------------------------
+
+static char *base_directory(void)
+{
+	const char *work = getenv("CKPTFS_WORK_DIR"), *state = getenv("XDG_STATE_HOME"), *home = getenv("HOME");
+	char *path = NULL;
+	int n;
+
+	if (work && *work == '/')
+		return strdup(work);
+	if (!geteuid())
+		return strdup("/var/lib/ckptfs");
+	n = state && *state == '/' ? asprintf(&path, "%s/ckptfs", state)
+				   : asprintf(&path, "%s/.local/state/ckptfs", home && *home == '/' ? home : "");
+	return n < 0 ? NULL : path;
+}
+
+// "run42-9f86d081884c7d65": a part to read, and one that tells URLs apart.
+static char *directory_name(const char *url)
+{
+	char hex[CKPT_SHA256_HEX_LEN + 1] = "", *name;
+	uint8_t sha256[CKPT_SHA256_LEN];
+	size_t len = strlen(url), start;
+
+	while (len && url[len - 1] == '/')
+		len--;
+	ckpt_sha256(url, len, sha256);
+	ckpt_hex(sha256, HASH_DIGITS / 2, hex);
+	for (start = len; start && len - start < NAME_BYTES_MAX && url[start - 1] != '/';)
+		start--;
+	return asprintf(&name, "%.*s-%s", (int)(len - start), url + start, hex) < 0 ? NULL : name;
+}
+
+static int make_directories(char *path)
+{
+	for (char *slash = strchr(path + 1, '/'); slash; slash = strchr(slash + 1, '/')) {
+		int rc;
+
+		*slash = '\0';
+		rc = mkdir(path, 0700) && errno != EEXIST ? -errno : 0;
+		*slash = '/';
+		if (rc)
+			return rc;
+	}
+	return 0;
+}
+
+static int directory_of(const struct ckpt_remote_at *at, char **ret_path)
+{
+	CLEANUP_FREE char *base = at->work_dir ? NULL : base_directory(), *name = directory_name(at->url);
+	char *path;
+
+	if (!name || (!at->work_dir && !base))
+		return -ENOMEM;
+	if (at->work_dir)
+		path = strdup(at->work_dir);
+	else if (asprintf(&path, "%s/%s", base, name) < 0)
+		path = NULL;
+	*ret_path = path;
+	return path ? make_directories(path) : -ENOMEM;
+}
+
+// --- What the remote is -------------------------------------------------------------------------------------------------
+
+static int read_identity(struct ckpt_objects *objects, json_t **ret_identity)
+{
+	char id[CKPT_UUID_LEN + 1];
+	CLEANUP_FREE void *data = NULL;
+	int64_t created_ns;
+	size_t len;
+	int rc = ckpt_objects_get_all(objects, CKPT_OBJECT_IDENTITY, CKPT_STORE_FILE_BYTES_MAX, &data, &len, NULL);
+
+	if (!rc)
+		rc = ckpt_json_load(data, len, JSON_REJECT_DUPLICATES, NULL, ret_identity);
+	if (rc)
+		return rc == -EINVAL || rc == -EFBIG ? -EMEDIUMTYPE : rc;
+	rc = ckpt_store_identity_check(*ret_identity, id, &created_ns);
+	if (rc)
+		json_decref(*ret_identity);
+	return rc;
+}
+
+// Of two who make it at once, both have what the first has made.
+static int make_identity(struct ckpt_objects *objects, json_t **ret_identity)
+{
+	CLEANUP_FREE char *text = NULL;
+	json_t *identity;
+	int rc = ckpt_store_identity_new(&identity);
+
+	if (rc)
+		return rc;
+	text = ckpt_json_dump(identity, JSON_INDENT(2));
+	rc = text ? ckpt_objects_put(objects, CKPT_OBJECT_IDENTITY, text, strlen(text), NULL) : -ENOMEM;
+	return !rc || rc == -EEXIST ? read_identity(objects, ret_identity) : rc;
+}
+
+// A store whose puts do not tell who was first would lose steps: nobody may write there.
+static int probe(struct ckpt_objects *objects, char *why)
+{
+	char tried[CKPT_PROBE_WHY_MAX];
+	int rc = ckpt_objects_probe(objects, true, tried);
+
+	if (rc != -ENOTSUP)
+		return rc;
+	snprintf(why, CKPT_OBJECTS_WHY_MAX, "%s", tried);
+	return -EPROTO;
+}
+
+static int learn_identity(const struct ckpt_remote_at *at, json_t **ret_identity, char *why)
+{
+	struct ckpt_objects *objects;
+	int rc = ckpt_objects_open(
+		&(struct ckpt_objects_at){
+			.url = at->url, .dirfd = -1, .writable = at->make, .options = at->options, .why = why},
+		&objects);
+
+	if (rc)
+		return rc;
+	rc = at->make ? probe(objects, why) : 0;
+	if (!rc)
+		rc = read_identity(objects, ret_identity);
+	if (rc == -ENOENT && at->make)
+		rc = make_identity(objects, ret_identity);
+	if (rc && !*why)
+		ckpt_objects_why(objects, why);
+	ckpt_objects_close(objects);
+	return rc;
+}
+
+static json_t *remote_json(const struct ckpt_remote_at *at)
+{
+	json_t *options = json_array();
+	bool ok = options;
+
+	for (size_t i = 0; ok && at->options && at->options[i]; i++)
+		ok = !json_array_append_new(options, json_string(at->options[i]));
+	if (!ok) {
+		json_decref(options);
+		return NULL;
+	}
+	return json_pack("{s:s, s:o}", "url", at->url, "options", options);
+}
+
+static int make_store(const struct ckpt_remote_at *at, const char *path, char *why)
+{
+	struct ckpt_store_of of = {.remote = remote_json(at)};
+	int rc = of.remote ? learn_identity(at, &of.identity, why) : -ENOMEM;
+
+	if (!rc)
+		rc = ckpt_store_init_with(path, at->settings, &of);
+	json_decref(of.identity);
+	json_decref(of.remote);
+	return rc == -EEXIST ? 0 : rc; // another mount has made it just now
+}
+
+// --- The whole --------------------------------------------------------------------------------------------------------
+
+static int check_store(const struct ckpt_remote_at *at, const char *path)
+{
+	CLEANUP_FD int dirfd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	const char *url;
+	json_t *identity;
+	int rc = dirfd < 0 ? -errno : ckpt_store_file_read(dirfd, CKPT_OBJECT_IDENTITY, &identity);
+
+	if (rc)
+		return rc;
+	url = json_string_value(json_object_get(json_object_get(identity, "remote"), "url"));
+	rc = url && !strcmp(url, at->url) ? 0 : -EEXIST;
+	json_decref(identity);
+	return rc;
+}
+
+int ckpt_remote_place(const struct ckpt_remote_at *at, char **ret_path, char why[CKPT_OBJECTS_WHY_MAX])
+{
+	char *path = NULL;
+	int rc;
+
+	*why = '\0';
+	rc = directory_of(at, &path);
+	if (!rc && !ckpt_store_probe(path))
+		rc = make_store(at, path, why);
+	if (!rc)
+		rc = check_store(at, path);
+	if (rc)
+		free(path);
+	else
+		*ret_path = path;
+	return rc;
+}

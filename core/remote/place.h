@@ -1,0 +1,20 @@
+// Where a node has its part of a store that is known by a URL: its work directory. It is no cache: it has what is not pushed yet.
+//
+// Threads: any. Blocks on the disk, and, the first time, on the network.
+#pragma once
+
+#include "core/objects/objects.h"
+#include "core/step/settings.h"
+
+struct ckpt_remote_at {
+	const char *url;
+	const char *const *options; // as of core/objects/stack.h; NULL: those that the work directory has, if any
+	const char *work_dir;       // NULL: $CKPTFS_WORK_DIR/NAME, else in the place of the system or of the user
+	const struct ckpt_settings *settings; // that were given, for a new work directory; NULL
+	bool make;                            // the remote, if there is none
+};
+
+// The path of the work directory, malloc'ed, with a store in it. -ENOENT: the remote has no store; -EEXIST: the directory is a store of
+// another URL; -EMEDIUMTYPE, -ENOTSUP ...: what the remote has is no store of ours, or a newer one; -EPROTO: it cannot have one (probe.h); else as of the objects. why: as of
+// core/objects/stack.h.
+int ckpt_remote_place(const struct ckpt_remote_at *at, char **ret_path, char why[CKPT_OBJECTS_WHY_MAX]);

@@ -1,0 +1,264 @@
+#include "core/remote/push.h"
+
+#include "core/base/sys.h"
+#include "core/base/util.h"
+#include "core/cold/pack.h"
+#include "core/remote/near.h"
+#include "core/state/difference.h"
+#include "core/tier/cool.h"
+
+#include <stdio.h>
+
+#define PUT_OFF_MAX 64u // steps that cannot be pushed now, passed over by one look
+
+// What is pushed of a step.
+struct item {
+	char id[CKPT_UUID_LEN + 1];
+	char name[CKPT_NAME_MAX + 1];
+	uint32_t version; // here
+	uint64_t number;
+	size_t count;
+	struct ckpt_act acts[CKPT_DIFFERENCE_MAX];
+	void *records[CKPT_DIFFERENCE_MAX], *bodies[CKPT_DIFFERENCE_MAX];
+};
+
+static void item_done(struct item *it)
+{
+	for (size_t i = 0; i < CKPT_DIFFERENCE_MAX; i++) {
+		free(it->records[i]);
+		free(it->bodies[i]);
+	}
+}
+
+// --- The first of the queue -------------------------------------------------------------------------------------------
+
+struct choice {
+	struct item *item;
+	char put_off[PUT_OFF_MAX][CKPT_UUID_LEN + 1];
+	size_t put_off_count;
+};
+
+static bool is_put_off(const struct choice *c, const char *id)
+{
+	for (size_t i = 0; i < c->put_off_count; i++)
+		if (!strcmp(c->put_off[i], id))
+			return true;
+	return false;
+}
+
+static const struct ckpt_state_step *first(const struct choice *c, const struct ckpt_state *state, bool stuck)
+{
+	const struct ckpt_state_step *found = NULL;
+	struct ckpt_act acts[CKPT_DIFFERENCE_MAX];
+	size_t count;
+	struct ckpt_state_step *const *changed = ckpt_state_changed(state, &count);
+
+	for (size_t i = 0; i < count; i++)
+		if (!is_put_off(c, changed[i]->id) && ckpt_state_difference(state, changed[i], stuck, acts) &&
+		    (!found || ckpt_state_place(changed[i]) < ckpt_state_place(found)))
+			found = changed[i];
+	return found;
+}
+
+static int choose(void *arg, const struct ckpt_state *state)
+{
+	struct choice *c = arg;
+	struct item *it = c->item;
+	const struct ckpt_state_step *step = first(c, state, false);
+	bool stuck = !step;
+
+	if (stuck)
+		step = first(c, state, true);
+	if (!step)
+		return 0;
+	it->count = ckpt_state_difference(state, step, stuck, it->acts);
+	memcpy(it->id, step->id, sizeof(it->id));
+	memcpy(it->name, step->is.name, sizeof(it->name));
+	it->version = step->is.version;
+	it->number = step->latest;
+	return 1;
+}
+
+// --- Its data ---------------------------------------------------------------------------------------------------------
+
+// 0: they were there, or are now.
+static int upload(const struct ckpt_push *p, const char *key, size_t bytes_max)
+{
+	struct ckpt_objects *here = ckpt_near_here(p->store->objects), *there = ckpt_near_there(p->store->objects);
+	CLEANUP_FREE void *data = NULL;
+	struct ckpt_object object;
+	size_t len;
+	int rc = ckpt_objects_head(there, key, &object);
+
+	if (rc != -ENOENT)
+		return rc;
+	rc = ckpt_objects_get_all(here, key, bytes_max, &data, &len, NULL);
+	if (!rc && !ckpt_behind_go_on(p->behind, len))
+		rc = -EINTR;
+	if (!rc)
+		rc = ckpt_objects_put(there, key, data, len, NULL);
+	return rc == -EEXIST ? 0 : rc; // its name is no other's
+}
+
+static int upload_packs(const struct ckpt_push *p, const struct ckpt_manifest *m)
+{
+	int rc = 0;
+
+	for (uint32_t i = 0; i < ckpt_manifest_pack_count(m) && !rc; i++) {
+		char key[CKPT_PACK_KEY_MAX];
+		struct ckpt_pack pack;
+
+		ckpt_manifest_pack(m, i, &pack);
+		ckpt_pack_key(pack.id, key);
+		rc = upload(p, key, pack.bytes);
+	}
+	return rc;
+}
+
+static bool is_in_packs(const struct ckpt_manifest *m)
+{
+	for (uint32_t i = 0; i < ckpt_manifest_count(m); i++) {
+		struct ckpt_entry e;
+
+		ckpt_manifest_entry(m, i, &e);
+		if (e.type == CKPT_ENTRY_FILE && e.bytes && e.content != CKPT_CONTENT_CHUNKS)
+			return false;
+	}
+	return true;
+}
+
+static bool go_on(void *behind, uint64_t bytes)
+{
+	return ckpt_behind_go_on(behind, bytes);
+}
+
+// Its raw files stay: they are what this node reads.
+static int pack(const struct ckpt_push *p, const char *id)
+{
+	const struct ckpt_tier_how how = {
+		.go_on = go_on, .arg = p->behind, .pack_bytes = p->store->settings.pack_bytes, .keeps_raw = true};
+	struct ckpt_step *step = ckpt_step_live_session(p->store, id);
+	struct ckpt_tier_done done;
+	int rc = step ? ckpt_cool_sealed(step, &how, &done) : -ESTALE;
+
+	ckpt_step_unref(step);
+	return rc;
+}
+
+// The record as it is sent: of the version that the step has here, with the number of the act.
+static int make_record(struct item *it, size_t i, struct ckpt_record *r)
+{
+	r->summary.version = it->acts[i].version;
+	it->acts[i].record = NULL;
+	return ckpt_record_encode(r, &it->records[i], &it->acts[i].record_len);
+}
+
+static int prepare_manifest(const struct ckpt_push *p, const struct ckpt_record *r, struct ckpt_manifest *m)
+{
+	char key[sizeof("m/") + CKPT_SHA256_HEX_LEN] = "m/";
+	int rc = upload_packs(p, m);
+
+	if (rc || r->manifest)
+		return rc;
+	ckpt_hex(r->summary.manifest_sha256, CKPT_SHA256_LEN, key + strlen(key));
+	return upload(p, key, CKPT_MANIFEST_BYTES_MAX);
+}
+
+// -ENODATA: it is not in packs yet.
+static int prepare_record(const struct ckpt_push *p, struct item *it, size_t i)
+{
+	struct ckpt_manifest *m = NULL;
+	struct ckpt_step *step = ckpt_step_of_session(p->store, it->id);
+	struct ckpt_record r;
+	int rc = step ? ckpt_step_record(step, it->version, &r) : -ESTALE;
+
+	if (rc) {
+		ckpt_step_unref(step);
+		return rc == -ENOENT ? -ESTALE : rc;
+	}
+	rc = ckpt_step_read_manifest(step, &r.summary, &m);
+	if (!rc)
+		rc = is_in_packs(m) ? prepare_manifest(p, &r, m) : -ENODATA;
+	if (!rc)
+		rc = make_record(it, i, &r);
+	ckpt_manifest_unref(m);
+	ckpt_record_done(&r);
+	ckpt_step_unref(step);
+	return rc;
+}
+
+static int prepare(const struct ckpt_push *p, struct item *it)
+{
+	int rc = 0;
+
+	for (size_t i = 0; i < it->count && !rc; i++)
+		if (ckpt_act_has_record(it->acts[i].kind)) {
+			rc = prepare_record(p, it, i);
+			it->acts[i].record = it->records[i];
+		}
+	return rc;
+}
+
+// --- Sending ------------------------------------------------------------------------------------------------------------
+
+static int make_operation(const struct ckpt_push *p, struct item *it, size_t i, struct ckpt_operation *ret)
+{
+	size_t len;
+	int rc = ckpt_act_encode(&it->acts[i], &it->bodies[i], &len);
+
+	*ret = (struct ckpt_operation){.number = it->number,
+				       .kind = (uint16_t)it->acts[i].kind,
+				       .required = true,
+				       .body = it->bodies[i],
+				       .len = len,
+				       .actor = ckpt_actor_get()};
+	memcpy(ret->node, p->node, CKPT_UUID_LEN + 1);
+	return rc ? rc : ckpt_sys.random(ret->nonce, sizeof(ret->nonce));
+}
+
+static int send_item(const struct ckpt_push *p, struct item *it)
+{
+	struct ckpt_operation ops[CKPT_DIFFERENCE_MAX];
+	int rc = 0;
+
+	for (size_t i = 0; i < it->count && !rc; i++)
+		rc = make_operation(p, it, i, &ops[i]);
+	if (!rc)
+		rc = ckpt_log_append(p->log, ops, (uint32_t)it->count, false);
+	return rc == -EEXIST || rc == -EAGAIN ? 1 : rc ? rc : 1;
+}
+
+// 1: look again; it is packed now, or something else.
+static int pack_or_put_off(const struct ckpt_push *p, struct choice *c)
+{
+	int rc = pack(p, c->item->id);
+
+	if (!rc || rc == -EINTR)
+		return rc ? rc : 1;
+	if (c->put_off_count == PUT_OFF_MAX)
+		return 0;
+	memcpy(c->put_off[c->put_off_count++], c->item->id, sizeof(c->item->id));
+	return 1;
+}
+
+int ckpt_push_next(const struct ckpt_push *p, char ret_name[CKPT_NAME_MAX + 1])
+{
+	struct choice c = {0};
+	int rc = 1;
+
+	while (rc > 0) {
+		CLEANUP(item_done) struct item it = {0};
+
+		c.item = &it;
+		rc = ckpt_journal_look(p->store->journal, choose, &c);
+		if (rc <= 0)
+			return rc;
+		memcpy(ret_name, it.name, sizeof(it.name));
+		rc = prepare(p, &it);
+		if (!rc)
+			return send_item(p, &it);
+		if (rc == -ENODATA || rc == -ESTALE)
+			rc = pack_or_put_off(p, &c);
+	}
+	return rc;
+}

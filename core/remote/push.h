@@ -1,0 +1,17 @@
+// One entry of what a node has changed, made for the place behind all that was read of the remote's log (REMOTE.md section 3).
+#pragma once
+
+#include "core/remote/remote.h"
+#include "core/step/behind.h"
+#include "core/log/log.h"
+
+struct ckpt_push {
+	struct ckpt_store *store;
+	struct ckpt_log *log; // of the remote; at its end, as far as is known
+	const char *node;
+	struct ckpt_behind *behind;
+};
+
+// The data that it names is in the remote before it is sent. 1: it was appended, or is to be made anew: read the log; 0: nothing waits that
+// could be pushed now; -EINTR: it is to end; errors of the objects and of ckpt_log_append(). *ret_name: the step that it was about.
+int ckpt_push_next(const struct ckpt_push *p, char ret_name[CKPT_NAME_MAX + 1]);

@@ -1,0 +1,405 @@
+#include "core/remote/remote.h"
+
+#include "core/base/sys.h"
+#include "core/base/util.h"
+#include "core/objects/stack.h"
+#include "core/remote/near.h"
+#include "core/remote/push.h"
+#include "core/step/follow.h"
+
+#include <stdio.h>
+#include <unistd.h>
+
+#define POLL_NS INT64_C(2000000000)
+#define AGAIN_FIRST_NS INT64_C(1000000000) // after a failure; twice that after the next one
+#define AGAIN_MOST_NS INT64_C(60000000000)
+#define TELL_NS INT64_C(3600000000000) // between two lines of the error log that say the same
+#define OPTIONS_MAX 64
+
+struct ckpt_remote {
+	struct ckpt_store *store;
+	char node[CKPT_UUID_LEN + 1];
+	char *url;
+	struct ckpt_log *log;
+	struct ckpt_behind *behind; // NULL: nothing is done behind
+	bool news;        // of the thread, or of who opens: entries were read that the steps do not follow yet
+	int64_t again_ns; // of the thread: what it waits after the next failure
+
+	struct ckpt_lock lock;
+	// Guarded by lock.
+	int64_t failing_since_ns, told_ns; // monotonic; 0: it answers
+	int told;
+};
+
+// --- Opening ----------------------------------------------------------------------------------------------------------
+
+static int take_options(const json_t *remote, const char *ret_options[OPTIONS_MAX + 1])
+{
+	const json_t *options = json_object_get(remote, "options");
+	size_t count = json_array_size(options);
+
+	if (count > OPTIONS_MAX)
+		return -EINVAL;
+	for (size_t i = 0; i < count; i++) {
+		ret_options[i] = json_string_value(json_array_get(options, i));
+		if (!ret_options[i])
+			return -EINVAL;
+	}
+	ret_options[count] = NULL;
+	return 0;
+}
+
+static int open_objects(struct ckpt_remote *r, const json_t *remote, char *why)
+{
+	const char *options[OPTIONS_MAX + 1];
+	struct ckpt_objects *there = NULL, *near;
+	int rc = take_options(remote, options);
+
+	if (!rc)
+		rc = ckpt_objects_open(&(struct ckpt_objects_at){.url = r->url,
+								 .dirfd = -1,
+								 .writable = r->store->writable,
+								 .options = options,
+								 .why = why},
+				       &there);
+	if (!rc)
+		rc = ckpt_near_new(r->store->objects, there, &near);
+	if (rc)
+		ckpt_objects_close(there);
+	else
+		r->store->objects = near;
+	return rc;
+}
+
+int ckpt_remote_open(struct ckpt_store *s, const json_t *identity, char why[CKPT_OBJECTS_WHY_MAX])
+{
+	const json_t *remote = json_object_get(identity, "remote");
+	const char *url = json_string_value(json_object_get(remote, "url"));
+	const char *node = json_string_value(json_object_get(identity, "node"));
+	struct ckpt_remote *r;
+	int rc;
+
+	if (!url || !node)
+		return 0;
+	r = ckpt_calloc(1, sizeof(*r));
+	if (!r)
+		return -ENOMEM;
+	r->store = s;
+	r->again_ns = AGAIN_FIRST_NS;
+	snprintf(r->node, sizeof(r->node), "%s", node);
+	ckpt_lock_init(&r->lock, CKPT_LOCK_LEAF);
+	r->url = strdup(url);
+	rc = r->url ? open_objects(r, remote, why) : -ENOMEM;
+	if (rc)
+		ckpt_remote_close(r);
+	else
+		*ckpt_remote_of(s) = r;
+	return rc;
+}
+
+void ckpt_remote_close(struct ckpt_remote *r)
+{
+	if (!r)
+		return;
+	ckpt_behind_free(r->behind);
+	ckpt_log_free(r->log);
+	ckpt_lock_done(&r->lock);
+	free(r->url);
+	free(r);
+}
+
+// --- Pulling ----------------------------------------------------------------------------------------------------------
+
+static int take_entry(void *arg, const struct ckpt_log_entry *entry)
+{
+	struct ckpt_remote *r = arg;
+
+	r->news = true;
+	return ckpt_journal_pull(r->store->journal,
+				 &(struct ckpt_pull){.host = "", .entry = entry->data, .entry_len = entry->data_len});
+}
+
+struct position {
+	bool attached;
+	struct ckpt_log_position at;
+};
+
+static int look_at_position(void *arg, const struct ckpt_state *state)
+{
+	struct position *p = arg;
+
+	p->attached = ckpt_state_is_attached(state);
+	p->at = ckpt_state_remote(state);
+	return 0;
+}
+
+// The name of this machine, as a part of names of steps.
+static void host_name(char ret_host[CKPT_PULL_HOST_MAX + 1])
+{
+	if (gethostname(ret_host, CKPT_PULL_HOST_MAX + 1))
+		*ret_host = '\0';
+	ret_host[CKPT_PULL_HOST_MAX] = '\0';
+	if (!ckpt_pull_is_host(ret_host, strlen(ret_host)))
+		strcpy(ret_host, "node");
+}
+
+static int attach(struct ckpt_remote *r)
+{
+	char host[CKPT_PULL_HOST_MAX + 1];
+
+	host_name(host);
+	return ckpt_journal_pull(r->store->journal, &(struct ckpt_pull){.host = host});
+}
+
+static void tell(struct ckpt_remote *r, int rc)
+{
+	char why[CKPT_OBJECTS_WHY_MAX];
+
+	ckpt_objects_why(ckpt_near_there(r->store->objects), why);
+	ckpt_errlog_add(r->store->errlog, "remote", rc,
+			"nothing is lost: what waits is pushed once it answers; `ckptfs status` says how much",
+			"%s: %s%s%s", r->url, strerror(-rc), *why ? ": " : "", why);
+}
+
+// The entry that this node has read last is still that. Another one, or none: the remote was put back to an earlier state, or is another's.
+static int check_position(struct ckpt_remote *r, const struct ckpt_log_position *at)
+{
+	struct ckpt_objects *there = ckpt_near_there(r->store->objects);
+	uint8_t sha256[CKPT_SHA256_LEN];
+	CLEANUP_FREE void *data = NULL;
+	char key[CKPT_LOG_KEY_MAX];
+	size_t len;
+	int rc;
+
+	if (!at->seq)
+		return 0;
+	ckpt_log_key(at->seq, key);
+	rc = ckpt_objects_get_all(there, key, CKPT_LOG_ENTRY_BYTES_MAX, &data, &len, NULL);
+	if (rc)
+		return rc == -ENOENT || rc == -EFBIG ? -EREMCHG : rc;
+	ckpt_sha256(data, len, sha256);
+	return memcmp(sha256, at->sha256, sizeof(sha256)) ? -EREMCHG : 0;
+}
+
+// The store may be elsewhere for a while, and is there again.
+static bool is_away(int rc)
+{
+	return rc == -EIO || rc == -ETIMEDOUT || rc == -EAGAIN || rc == -EACCES || rc == -ECANCELED;
+}
+
+int ckpt_remote_catch_up(struct ckpt_remote *r)
+{
+	struct position p;
+	int rc = 0;
+
+	(void)ckpt_journal_look(r->store->journal, look_at_position, &p);
+	if (!p.attached)
+		rc = attach(r);
+	if (!rc)
+		rc = ckpt_log_new(ckpt_near_there(r->store->objects), r->store->id, r->node, p.at.seq ? &p.at : NULL,
+				  false, take_entry, r, &r->log);
+	if (!rc)
+		rc = check_position(r, &p.at);
+	if (!rc)
+		rc = ckpt_log_read(r->log);
+	if (p.at.seq && is_away(rc)) {
+		tell(r, rc);
+		rc = 0;
+	}
+	r->news = false;
+	return rc;
+}
+
+// --- Behind -----------------------------------------------------------------------------------------------------------
+
+// The listed steps as they were, to tell who knows them by name what has become of them.
+struct known {
+	struct ckpt_step **steps;
+	struct ckpt_step_name *names;
+	size_t count;
+};
+
+static void known_done(struct known *k)
+{
+	if (k->steps)
+		ckpt_step_list_free(k->steps, k->count);
+	free(k->names);
+}
+
+static int list_known(struct ckpt_store *s, struct known *k)
+{
+	int rc = ckpt_step_list(s, NULL, 1u << CKPT_STEP_COMMITTED, &k->steps, &k->count);
+
+	if (!rc && !(k->names = ckpt_calloc(k->count + 1, sizeof(*k->names))))
+		rc = -ENOMEM;
+	for (size_t i = 0; i < k->count && !rc; i++)
+		ckpt_step_name(k->steps[i], &k->names[i]);
+	return rc;
+}
+
+static bool is_elsewhere(struct ckpt_step *step, const struct ckpt_step_name *was)
+{
+	struct ckpt_step_name is;
+
+	ckpt_step_name(step, &is);
+	return ckpt_step_state(step) != CKPT_STEP_COMMITTED || strcmp(is.name, was->name) ||
+	       strcmp(is.folder_id, was->folder_id);
+}
+
+static void tell_gone(struct ckpt_store *s, const struct known *k)
+{
+	for (size_t i = 0; i < k->count && s->calls.gone; i++)
+		if (is_elsewhere(k->steps[i], &k->names[i]))
+			s->calls.gone(s->calls.gone_arg, k->steps[i]);
+}
+
+// The steps follow what was read.
+static int follow(struct ckpt_remote *r)
+{
+	CLEANUP(known_done) struct known k = {0};
+	struct ckpt_store *s = r->store;
+	int rc;
+
+	ckpt_lock_take(&s->acts_lock);
+	rc = r->news || s->behind ? list_known(s, &k) : 0;
+	if (!rc && k.names)
+		rc = ckpt_follow(s);
+	if (!rc)
+		r->news = false;
+	ckpt_lock_drop(&s->acts_lock);
+	tell_gone(s, &k);
+	return rc;
+}
+
+static int read_log(struct ckpt_remote *r)
+{
+	int rc = ckpt_log_is_settled(r->log) ? 0 : ckpt_log_settle(r->log);
+
+	if (rc == -ENOENT || rc == -EEXIST)
+		rc = 0;
+	if (!rc)
+		rc = ckpt_log_read(r->log);
+	return rc ? rc : follow(r);
+}
+
+static int exchange(struct ckpt_remote *r, struct ckpt_behind *behind)
+{
+	const struct ckpt_push p = {.store = r->store, .log = r->log, .node = r->node, .behind = behind};
+	char name[CKPT_NAME_MAX + 1];
+	int rc = 1;
+
+	while (rc > 0 && !ckpt_behind_stops(behind)) {
+		rc = read_log(r);
+		if (!rc)
+			rc = ckpt_push_next(&p, name);
+	}
+	return rc;
+}
+
+static void succeeded(struct ckpt_remote *r)
+{
+	LOCK_SCOPE(&r->lock);
+
+	r->failing_since_ns = r->told_ns = 0;
+	r->again_ns = AGAIN_FIRST_NS;
+}
+
+static int64_t failed(struct ckpt_remote *r, int rc)
+{
+	int64_t now_ns = ckpt_sys.mono_ns(), again_ns = r->again_ns;
+	bool tells;
+
+	ckpt_lock_take(&r->lock);
+	if (!r->failing_since_ns)
+		r->failing_since_ns = now_ns;
+	tells = !r->told_ns || r->told != rc || now_ns - r->told_ns >= TELL_NS;
+	if (tells) {
+		r->told_ns = now_ns;
+		r->told = rc;
+	}
+	ckpt_lock_drop(&r->lock);
+	if (tells)
+		tell(r, rc);
+	r->again_ns = MIN(again_ns * 2, AGAIN_MOST_NS);
+	return now_ns + again_ns;
+}
+
+static int64_t turn(void *arg, struct ckpt_behind *behind)
+{
+	struct ckpt_remote *r = arg;
+	int rc = exchange(r, behind);
+
+	if (rc && rc != -EINTR)
+		return failed(r, rc);
+	succeeded(r);
+	return ckpt_sys.mono_ns() + POLL_NS;
+}
+
+int ckpt_remote_start(struct ckpt_remote *r)
+{
+	return r ? ckpt_behind_new(r->store, turn, r, &r->behind) : 0;
+}
+
+void ckpt_remote_wake(struct ckpt_remote *r)
+{
+	if (r && r->behind)
+		ckpt_behind_wake(r->behind);
+}
+
+void ckpt_remote_stop(struct ckpt_remote *r)
+{
+	if (r)
+		ckpt_behind_stop(r->behind);
+}
+
+// --- What is told -------------------------------------------------------------------------------------------------------
+
+static int count(void *arg, const struct ckpt_state *state)
+{
+	struct ckpt_remote_queue *q = arg;
+	size_t changed_count;
+	struct ckpt_state_step *const *changed = ckpt_state_changed(state, &changed_count);
+
+	for (size_t i = 0; i < changed_count; i++) {
+		if (!changed[i]->shared && changed[i]->deleted_by)
+			continue;
+		q->steps++;
+		q->bytes += ckpt_state_has_changed_files(changed[i]) ? changed[i]->is.bytes : 0;
+	}
+	return 0;
+}
+
+void ckpt_remote_queue(struct ckpt_remote *r, struct ckpt_remote_queue *ret_queue)
+{
+	*ret_queue = (struct ckpt_remote_queue){0};
+	if (!r)
+		return;
+	(void)ckpt_journal_look(r->store->journal, count, ret_queue);
+	LOCK_SCOPE(&r->lock);
+	if (r->failing_since_ns)
+		ret_queue->unreachable_ns = ckpt_sys.mono_ns() - r->failing_since_ns;
+}
+
+struct wanted {
+	const char *session;
+	bool is_there;
+};
+
+static int look_for(void *arg, const struct ckpt_state *state)
+{
+	struct wanted *w = arg;
+	const struct ckpt_state_step *step = ckpt_state_step(state, w->session);
+
+	w->is_there = ckpt_state_is_attached(state) && step && !step->since;
+	return 0;
+}
+
+bool ckpt_remote_has(struct ckpt_store *s, const char *session)
+{
+	struct wanted w = {.session = session};
+
+	(void)ckpt_journal_look(s->journal, look_for, &w);
+	return w.is_there;
+}
+
+struct ckpt_part ckpt_remote_part = {.bytes = sizeof(struct ckpt_remote *)};

@@ -1,0 +1,40 @@
+// The remote of a node's store: a log that several nodes append to (REMOTE.md, core/state/shared.h).
+//
+// A store that has a remote is a whole store by itself: all acts are done here, at the disk's speed, and show at once. Behind, one
+// thread reads what others have appended to the remote's log, which shows here then, and pushes what this node has changed: packs
+// first, then manifests, then an entry. What was pushed is known by the log alone, so that a crash, a lost answer or a lost network
+// leaves nothing to be repaired: the thread goes on where the log says.
+//
+// Calling sequence: ckpt_remote_open() before the journal, ckpt_remote_catch_up() behind it, before the steps are loaded; _start(), with
+// work behind; _stop(), _close().
+// Ownership: the store has one. Threads: any, after open. Blocks: catch_up on the network; _stop for as long as a request takes.
+#pragma once
+
+#include "core/base/part.h"
+#include "core/objects/objects.h"
+#include "core/step/store.h"
+
+struct ckpt_remote;
+
+// NULL: the store has none.
+CKPT_PART(struct ckpt_store, struct ckpt_remote *, ckpt_remote)
+
+// Where a store's remote is, as store.json of the node says: {"url": ..., "options": [...]}. NULL, or what is none: it has none.
+// The store's objects are those of near.h from then on. why: as of stack.h. 0; -EPROTONOSUPPORT, -EINVAL ...; -ENOMEM.
+int ckpt_remote_open(struct ckpt_store *s, const json_t *identity, char why[CKPT_OBJECTS_WHY_MAX]);
+// Reads all that others have appended. A store that has read it before goes on without, and says so in the error log. Errors: those of
+// the objects; -EBADMSG: the remote's log is damaged; -EREMCHG: it is not that which this node has read before.
+int ckpt_remote_catch_up(struct ckpt_remote *r);
+int ckpt_remote_start(struct ckpt_remote *r); // 0, -ENOMEM, -EAGAIN; r NULL is fine here and below
+void ckpt_remote_wake(struct ckpt_remote *r); // there may be something to push
+void ckpt_remote_stop(struct ckpt_remote *r);
+void ckpt_remote_close(struct ckpt_remote *r); // before the journal and the objects
+
+// What waits to be pushed.
+struct ckpt_remote_queue {
+	uint64_t steps, bytes;  // bytes of the files of those whose files wait
+	int64_t unreachable_ns; // for so long the remote has not answered, monotonic; 0: it has
+};
+void ckpt_remote_queue(struct ckpt_remote *r, struct ckpt_remote_queue *ret_queue);
+// Whether the step of this session is in the remote's log as it is here. A store without a remote: false.
+bool ckpt_remote_has(struct ckpt_store *s, const char *session);

@@ -1,0 +1,19 @@
+// The acts that make a step in the remote's log what it is here: what is to be pushed of a changed step (shared.h).
+//
+// Threads: those of the state. Nothing blocks, nothing is allocated.
+#pragma once
+
+#include "core/state/act.h"
+#include "core/state/shared.h"
+
+#define CKPT_DIFFERENCE_MAX 6
+
+// In the order in which they are to be appended, at most CKPT_DIFFERENCE_MAX. One with a record has no record yet: it is that of the
+// step's newest version, with the number of the act. 0: nothing of it is to be pushed, for now: what is deleted here and was never
+// there; what another changed step will say; and what waits for a name which another changed step has left here, and not there yet.
+// stuck: all of them wait, since they have exchanged their names: one gets another name first.
+size_t ckpt_state_difference(const struct ckpt_state *state, const struct ckpt_state_step *changed, bool stuck,
+			     struct ckpt_act ret_acts[CKPT_DIFFERENCE_MAX]);
+// Where it stands in the order of what is pushed: the number of the act here before which nothing later may be pushed. A deletion stands
+// where it was made, since what came before it may have named the step; all else where the step's first change was.
+uint64_t ckpt_state_place(const struct ckpt_state_step *changed);

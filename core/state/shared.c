@@ -1,0 +1,710 @@
+// A PULL takes the changed steps out of the table, so that the remote's own are there instead, applies the entry to those, and puts each
+// changed step back: as it was, ended, or merged. Room for all of it is made before, so that only the entry's acts can fail; a PULL
+// that did is applied again, and what it had done by then is void.
+#include "core/state/shared.h"
+
+#include "core/base/util.h"
+#include "core/state/act.h"
+#include "core/state/table.h"
+
+#include <stdio.h>
+
+// pull := length of host u16, zero u16, acts u32, host, up to a multiple of 8 with zeros, act*, entry
+// act  := kind u16, zero u16, length u32, body, up to a multiple of 8 with zeros
+enum {
+	PULL_HOST_LEN = 0,
+	PULL_ACTS = 4,
+	PULL_BYTES = 8,
+
+	ACT_KIND = 0,
+	ACT_LEN = 4,
+	ACT_BYTES = 8,
+};
+
+#define VERSIONS_OF_MERGE 2u // at most so many are added by one
+
+static size_t padded(size_t len)
+{
+	return (len + 7) & ~(size_t)7;
+}
+
+// --- Comparing --------------------------------------------------------------------------------------------------------
+
+static bool has_name_of(const struct ckpt_state_step *a, const struct ckpt_state_step *b)
+{
+	return !strcmp(a->is.name, b->is.name) && !strcmp(a->is.folder_id, b->is.folder_id);
+}
+
+// The nonce is of the attempt that made the record.
+static bool has_files_of(const struct ckpt_state_step *a, const struct ckpt_state_step *b)
+{
+	return !memcmp(a->is.nonce, b->is.nonce, sizeof(a->is.nonce));
+}
+
+static bool has_flags_of(const struct ckpt_state_step *a, const struct ckpt_state_step *b)
+{
+	return a->is.pinned == b->is.pinned && a->is.temporary == b->is.temporary;
+}
+
+static bool is_equal(const struct ckpt_state_step *a, const struct ckpt_state_step *b)
+{
+	return !a->deleted_by == !b->deleted_by && has_name_of(a, b) && has_files_of(a, b) && has_flags_of(a, b);
+}
+
+// The numbers of versions never go back. (The version that took its place has another number where several versions of that were
+// pushed as one.)
+static bool is_shared(const struct ckpt_state_step *c)
+{
+	return !c->gone && c->shared && is_equal(c, c->shared) && ckpt_state_newest(c) <= ckpt_state_last(c->shared);
+}
+
+static bool is_as_it_was(const struct ckpt_state_step *now, const struct ckpt_state_step *base)
+{
+	return is_equal(now, base) && now->is.version == base->is.version;
+}
+
+bool ckpt_state_has_changed_files(const struct ckpt_state_step *changed)
+{
+	return !changed->gone && (!changed->shared || !has_files_of(changed, changed->shared));
+}
+
+bool ckpt_state_was_replaced(const struct ckpt_state_step *step)
+{
+	return step->deleted_by && !ckpt_state_version(step, step->deleted_by);
+}
+
+// --- Changed steps ------------------------------------------------------------------------------------------------------
+
+static struct ckpt_state_step *clone(const struct ckpt_state_step *of)
+{
+	struct ckpt_state_step *step = calloc(1, sizeof(*step));
+
+	if (!step)
+		return NULL;
+	*step = *of;
+	step->versions = NULL;
+	step->shared = NULL;
+	step->since = step->latest = 0;
+	step->count = step->cap = 0;
+	if (ckpt_state_make_room(step, of->count)) {
+		ckpt_state_step_free(step);
+		return NULL;
+	}
+	memcpy(step->versions, of->versions, of->count * sizeof(*of->versions));
+	step->count = of->count;
+	return step;
+}
+
+static int make_changed_room(struct ckpt_state *s, size_t more)
+{
+	return ckpt_grow((void **)&s->changed, &s->changed_cap, s->changed_count + more, sizeof(*s->changed));
+}
+
+static void add_changed(struct ckpt_state *s, struct ckpt_state_step *step, uint64_t since)
+{
+	step->since = step->latest = since;
+	s->changed[s->changed_count++] = step;
+}
+
+static void drop_changed(struct ckpt_state *s, size_t i)
+{
+	memmove(&s->changed[i], &s->changed[i + 1], (--s->changed_count - i) * sizeof(*s->changed));
+}
+
+// It is as the remote's log has it, which stays in its place: with the same numbers on all nodes.
+static void end_change(struct ckpt_state *s, size_t i)
+{
+	struct ckpt_state_step *c = s->changed[i], *shared = TAKE_PTR(c->shared);
+
+	ckpt_table_take_out(s, c);
+	ckpt_table_insert(s, shared);
+	ckpt_state_step_free(c);
+	drop_changed(s, i);
+}
+
+static void end_what_is_shared(struct ckpt_state *s)
+{
+	for (size_t i = s->changed_count; i-- > 0;)
+		if (is_shared(s->changed[i]))
+			end_change(s, i);
+}
+
+// Before an act: what it may change is kept as it was. 0, -ENOMEM.
+static int keep(struct ckpt_state *s, const char *id, uint64_t number)
+{
+	struct ckpt_state_step *step = ckpt_table_find(s, id);
+
+	if (step && step->since)
+		step->latest = number;
+	if (!step || step->since)
+		return 0;
+	step->shared = clone(step);
+	if (!step->shared)
+		return -ENOMEM;
+	add_changed(s, step, number);
+	return 0;
+}
+
+// One that the remote's log never had leaves nothing; another is to be pushed.
+static int expire(struct ckpt_state *s, const struct ckpt_act *a, uint64_t number)
+{
+	struct ckpt_state_step *step = ckpt_table_find(s, a->step);
+	int rc = step && ckpt_state_may_expire(step, a->version) ? keep(s, a->step, number) : CKPT_STATE_VOID;
+
+	if (rc)
+		return rc;
+	ckpt_table_take_out(s, step);
+	step->gone = true;
+	for (size_t i = 0; i < s->changed_count && !step->shared; i++)
+		if (s->changed[i] == step) {
+			drop_changed(s, i);
+			ckpt_state_step_free(step);
+			break;
+		}
+	return 0;
+}
+
+static int act_on(struct ckpt_state *s, const char *store_id, const struct ckpt_operation *op,
+		  const struct ckpt_span *at, const struct ckpt_act *a, const char *id)
+{
+	int rc = keep(s, id, op->number);
+
+	if (!rc)
+		rc = keep(s, a->replaces, op->number);
+	if (!rc)
+		rc = ckpt_state_act(s, store_id, op, at);
+	if (!rc && a->kind == CKPT_ACT_SAVE)
+		add_changed(s, ckpt_table_find(s, id), op->number);
+	return rc;
+}
+
+// The session of the record is the step: it stands in the record's own place, that of other acts in the act.
+static int id_of(const struct ckpt_act *a, char ret_id[CKPT_UUID_LEN + 1])
+{
+	struct ckpt_record r;
+	int rc;
+
+	memcpy(ret_id, a->step, CKPT_UUID_LEN + 1);
+	if (!ckpt_act_has_record(a->kind))
+		return 0;
+	rc = ckpt_record_decode(a->record, a->record_len, &r);
+	if (rc)
+		return rc;
+	memcpy(ret_id, r.summary.session, CKPT_UUID_LEN + 1);
+	ckpt_record_done(&r);
+	return 0;
+}
+
+int ckpt_shared_own(struct ckpt_state *s, const char *store_id, const struct ckpt_operation *op,
+		    const struct ckpt_span *at)
+{
+	char id[CKPT_UUID_LEN + 1];
+	struct ckpt_act a;
+	int rc = ckpt_act_decode(op->kind, op->body, op->len, &a);
+
+	if (!rc && a.kind == CKPT_ACT_SET)
+		return ckpt_state_act(s, store_id, op, at);
+	if (!rc)
+		rc = op->number ? id_of(&a, id) : -EBADMSG;
+	if (!rc)
+		rc = make_changed_room(s, 3);
+	if (rc)
+		return rc;
+	rc = a.kind == CKPT_ACT_EXPIRE ? expire(s, &a, op->number) : act_on(s, store_id, op, at, &a, id);
+	end_what_is_shared(s);
+	return rc;
+}
+
+// --- Names of conflicts ---------------------------------------------------------------------------------------------------
+
+void ckpt_state_conflict_name(char ret_name[CKPT_NAME_MAX + 1], const char *name, const char *host, unsigned n)
+{
+	char suffix[sizeof(CKPT_NAME_CONFLICT) + CKPT_PULL_HOST_MAX + 16];
+	const char *earlier = strstr(name, CKPT_NAME_CONFLICT);
+	size_t len = earlier && earlier != name ? (size_t)(earlier - name) : strlen(name), room;
+
+	snprintf(suffix, sizeof(suffix), n > 1 ? CKPT_NAME_CONFLICT "%s-%u" : CKPT_NAME_CONFLICT "%s", host, n);
+	room = CKPT_NAME_MAX - strlen(suffix);
+	while (len > room || (len && ((unsigned char)name[len] & 0xc0) == 0x80)) // a character whole
+		len--;
+	snprintf(ret_name, CKPT_NAME_MAX + 1, "%.*s%s", (int)len, name, suffix);
+}
+
+// Into the table, under a name that is free.
+static void put_back(struct ckpt_state *s, struct ckpt_state_step *step)
+{
+	char name[CKPT_NAME_MAX + 1];
+
+	memcpy(name, step->is.name, sizeof(name));
+	for (unsigned n = 1; !step->deleted_by && ckpt_table_listed(s, step->is.folder_id, step->is.name); n++) {
+		ckpt_state_conflict_name(step->is.name, name, s->host, n);
+		step->is.number = -1;
+	}
+	ckpt_table_insert(s, step);
+}
+
+void ckpt_state_other_name(const struct ckpt_state *s, const char *name, unsigned n, char ret_name[CKPT_NAME_MAX + 1])
+{
+	ckpt_state_conflict_name(ret_name, name, s->host, n);
+}
+
+// --- Merging ----------------------------------------------------------------------------------------------------------
+
+static bool is_deleted(const struct ckpt_state_step *base, const struct ckpt_state_step *theirs,
+		       const struct ckpt_state_step *ours)
+{
+	if (theirs->deleted_by)
+		return ours->deleted_by || !base->deleted_by;
+	if (!ours->deleted_by || base->deleted_by || theirs->is.pinned)
+		return false;
+	return !ckpt_state_was_replaced(ours) || has_name_of(base, theirs); // what went elsewhere is not in the way
+}
+
+static const struct ckpt_state_version *last_version(const struct ckpt_state_step *step)
+{
+	return &step->versions[step->count - 1];
+}
+
+static void merge_name(struct ckpt_state_step *is, const struct ckpt_state_step *from)
+{
+	memcpy(is->is.folder_id, from->is.folder_id, sizeof(is->is.folder_id));
+	memcpy(is->is.name, from->is.name, sizeof(is->is.name));
+	is->is.number = from->is.number;
+}
+
+// Into ours, which has room for the versions of theirs and VERSIONS_OF_MERGE more.
+static void merge(const struct ckpt_state_step *base, const struct ckpt_state_step *theirs,
+		  struct ckpt_state_step *ours)
+{
+	bool our_files = !has_files_of(ours, base) && has_files_of(theirs, base);
+	bool pinned = ours->is.pinned != base->is.pinned ? ours->is.pinned : theirs->is.pinned;
+	bool temporary = ours->is.temporary != base->is.temporary ? ours->is.temporary : theirs->is.temporary;
+	bool deleted = is_deleted(base, theirs, ours), replaced = ckpt_state_was_replaced(ours);
+	const struct ckpt_state_step *named = has_name_of(ours, base) ? theirs : ours;
+	struct ckpt_state_version last = *last_version(our_files ? ours : theirs), our_last = *last_version(ours);
+	struct ckpt_state_step is = {.is = our_files ? ours->is : theirs->is};
+	uint32_t newest = ckpt_state_last(theirs), more = theirs->deleted_by && !deleted; // versions to come
+	int64_t deleted_ns = theirs->deleted_by ? theirs->deleted_ns : ours->deleted_ns;
+
+	memcpy(is.id, ours->id, sizeof(is.id));
+	is.versions = ours->versions;
+	is.cap = ours->cap;
+	is.since = ours->since;
+	is.latest = ours->latest;
+	is.shared = ours->shared;
+	is.count = theirs->count;
+	memcpy(is.versions, theirs->versions, theirs->count * sizeof(*theirs->versions));
+	merge_name(&is, named);
+	is.is.pinned = pinned;
+	is.is.temporary = temporary;
+	is.is.version = theirs->is.version;
+	if (our_files || !has_flags_of(&is, theirs))
+		more++;
+	if (more) {
+		is.is.version = MAX(newest + more, our_files ? ours->is.version : 0);
+		ckpt_state_add_version(&is, &last.record, our_files ? CKPT_ACT_AMEND : CKPT_ACT_FLAG, &our_last.by);
+	}
+	is.deleted_by = deleted ? theirs->deleted_by : 0;
+	is.deleted_ns = deleted ? deleted_ns : 0;
+	if (deleted && !is.deleted_by) {
+		is.deleted_by = MAX(ckpt_state_newest(&is) + 1, ours->deleted_by);
+		if (!replaced)
+			ckpt_state_add_version(&is, &last.record, CKPT_ACT_DELETE, &our_last.by);
+	}
+	*ours = is;
+}
+
+// --- Pulling ----------------------------------------------------------------------------------------------------------
+
+struct pull {
+	struct ckpt_state *s;
+	const char *store_id;
+	struct ckpt_span at; // of the body
+	const uint8_t *body;
+	char host[CKPT_PULL_HOST_MAX + 1];
+	const uint8_t *acts;
+	size_t acts_len;
+	uint32_t act_count;
+	const uint8_t *entry_data;
+	size_t entry_len;
+	struct ckpt_log_entry entry;
+	struct ckpt_state_step **bases; // of each changed step, as the remote had it before; owned
+};
+
+static bool next_act(const struct pull *p, size_t *cursor, struct ckpt_operation *ret)
+{
+	const uint8_t *at = p->acts + *cursor;
+
+	if (p->acts_len - *cursor < ACT_BYTES || ckpt_get32(at + ACT_LEN) > p->acts_len - *cursor - ACT_BYTES)
+		return false;
+	*ret = (struct ckpt_operation){
+		.kind = ckpt_get16(at + ACT_KIND), .body = at + ACT_BYTES, .len = ckpt_get32(at + ACT_LEN)};
+	*cursor += ACT_BYTES + padded(ret->len);
+	return *cursor <= p->acts_len && !ckpt_get16(at + ACT_KIND + 2);
+}
+
+// Behind its acts stands the entry: it ends where the body ends.
+static int take_acts(struct pull *p, size_t left)
+{
+	struct ckpt_operation op;
+	size_t cursor = 0;
+
+	p->acts_len = left;
+	for (uint32_t i = 0; i < p->act_count; i++) {
+		struct ckpt_act a;
+
+		if (!next_act(p, &cursor, &op) || op.kind == CKPT_ACT_SET || op.kind == CKPT_ACT_EXPIRE ||
+		    ckpt_act_decode(op.kind, op.body, op.len, &a))
+			return -EBADMSG;
+	}
+	p->acts_len = cursor;
+	p->entry_data = p->acts + cursor;
+	p->entry_len = left - cursor;
+	return 0;
+}
+
+bool ckpt_pull_is_host(const char *host, size_t len)
+{
+	return len && len <= CKPT_PULL_HOST_MAX && !memchr(host, '\0', len) && !ckpt_name_check(host, len);
+}
+
+static int take_body(struct pull *p, const struct ckpt_operation *op)
+{
+	size_t host_len = op->len < PULL_BYTES ? 0 : ckpt_get16(p->body + PULL_HOST_LEN);
+
+	if (op->len < PULL_BYTES + padded(host_len) || host_len > CKPT_PULL_HOST_MAX ||
+	    ckpt_get16(p->body + PULL_HOST_LEN + 2))
+		return -EBADMSG;
+	memcpy(p->host, p->body + PULL_BYTES, host_len);
+	if (host_len && !ckpt_pull_is_host(p->host, host_len))
+		return -EBADMSG;
+	p->act_count = ckpt_get32(p->body + PULL_ACTS);
+	p->acts = p->body + PULL_BYTES + padded(host_len);
+	return take_acts(p, op->len - PULL_BYTES - padded(host_len));
+}
+
+static int check_record(const struct pull *p, const struct ckpt_act *a)
+{
+	struct ckpt_record r;
+	int rc = ckpt_act_has_record(a->kind) ? ckpt_record_decode(a->record, a->record_len, &r) : 0;
+
+	if (rc || !ckpt_act_has_record(a->kind))
+		return rc;
+	rc = strcmp(r.store_id, p->store_id) ? -EBADMSG : 0;
+	ckpt_record_done(&r);
+	return rc;
+}
+
+// All of it can be applied.
+static int check_entry(struct pull *p)
+{
+	struct ckpt_operation op;
+	struct ckpt_act a;
+	int rc = ckpt_log_entry_decode(p->entry_data, p->entry_len, &p->entry);
+
+	if (!rc && strcmp(p->entry.store_id, p->store_id))
+		rc = -EBADMSG;
+	for (size_t cursor = 0; !rc && ckpt_log_entry_next(&p->entry, &cursor, &op);) {
+		if (op.kind == CKPT_PULL_KIND)
+			rc = -EBADMSG;
+		else if (op.kind >= CKPT_ACT_KINDS)
+			rc = op.required ? -ENOTSUP : 0;
+		else if (!(rc = ckpt_act_decode(op.kind, op.body, op.len, &a)))
+			rc = check_record(p, &a);
+	}
+	return rc;
+}
+
+// The table becomes that of the remote. A changed step holds the place of its base from then on: it has none.
+static int lift(struct pull *p)
+{
+	struct ckpt_state *s = p->s;
+	int rc = 0;
+
+	p->bases = ckpt_calloc(s->changed_count + 1, sizeof(struct ckpt_state_step *));
+	if (!p->bases)
+		return -ENOMEM;
+	for (size_t i = 0; i < s->changed_count && !rc; i++) {
+		struct ckpt_state_step *c = s->changed[i];
+		size_t most = (c->shared ? c->shared->count : 0) + p->entry.count + VERSIONS_OF_MERGE;
+
+		if (c->shared && !(p->bases[i] = clone(c->shared)))
+			rc = -ENOMEM;
+		if (!rc && most > c->count)
+			rc = ckpt_state_make_room(c, most - c->count);
+	}
+	for (size_t i = 0; i < s->changed_count && !rc; i++) {
+		struct ckpt_state_step *c = s->changed[i];
+
+		if (!c->gone)
+			ckpt_table_take_out(s, c);
+	}
+	for (size_t i = 0; i < s->changed_count && !rc; i++)
+		if (s->changed[i]->shared)
+			ckpt_table_insert(s, TAKE_PTR(s->changed[i]->shared));
+	return rc;
+}
+
+static int apply_entry(struct pull *p)
+{
+	struct ckpt_operation op;
+	int rc = 0;
+
+	for (size_t cursor = 0; rc >= 0 && ckpt_log_entry_next(&p->entry, &cursor, &op);) {
+		struct ckpt_span at = {.seq = p->at.seq,
+				       .offset = p->at.offset + (uint32_t)((const uint8_t *)op.body - p->body),
+				       .len = (uint32_t)op.len};
+
+		rc = ckpt_state_act(p->s, p->store_id, &op, &at);
+	}
+	return MIN(rc, 0);
+}
+
+// Nothing of it is left to be pushed, or to be shown.
+static bool is_over(const struct pull *p, size_t i)
+{
+	const struct ckpt_state_step *c = p->s->changed[i], *base = p->bases[i], *theirs = c->shared;
+
+	if (c->gone)
+		return !theirs || !base || !is_as_it_was(theirs, base);
+	return !theirs && base && has_files_of(c, base);
+}
+
+static void settle(struct pull *p, size_t i, const char *own)
+{
+	struct ckpt_state_step *c = p->s->changed[i], *base = p->bases[i];
+	bool by_us = !strcmp(p->entry.node, own);
+
+	if (!by_us && base && c->shared && !c->gone && !is_as_it_was(c->shared, base))
+		merge(base, c->shared, c);
+}
+
+static void drop_what_is_over(struct pull *p)
+{
+	struct ckpt_state *s = p->s;
+	size_t kept = 0;
+
+	for (size_t i = 0; i < s->changed_count; i++) {
+		struct ckpt_state_step *c = s->changed[i];
+
+		if (!is_over(p, i)) {
+			s->changed[kept++] = c;
+			continue;
+		}
+		if (c->shared)
+			ckpt_table_insert(s, TAKE_PTR(c->shared));
+		ckpt_state_step_free(c);
+	}
+	s->changed_count = kept;
+}
+
+// All that the remote has is there before a changed step looks for its name.
+static void lower(struct pull *p, const char *own)
+{
+	struct ckpt_state *s = p->s;
+	size_t count = s->changed_count;
+
+	for (size_t i = 0; i < count; i++)
+		s->changed[i]->shared = ckpt_table_find(s, s->changed[i]->id);
+	for (size_t i = 0; i < count; i++)
+		settle(p, i, own);
+	for (size_t i = 0; i < count; i++)
+		if (s->changed[i]->shared)
+			ckpt_table_take_out(s, s->changed[i]->shared);
+	drop_what_is_over(p);
+	for (size_t i = 0; i < count; i++)
+		ckpt_state_step_free(p->bases[i]);
+	for (size_t i = 0; i < s->changed_count; i++)
+		if (!s->changed[i]->gone)
+			put_back(s, s->changed[i]);
+	end_what_is_shared(s);
+}
+
+// Each is an act of this node on what is there now; it goes on waiting where its step did.
+static int apply_acts(struct pull *p, const struct ckpt_operation *pull)
+{
+	size_t cursor = 0;
+	int rc = 0;
+
+	for (uint32_t i = 0; i < p->act_count && rc >= 0; i++) {
+		struct ckpt_operation op;
+		struct ckpt_span at = p->at;
+
+		(void)next_act(p, &cursor, &op);
+		memcpy(op.node, pull->node, sizeof(op.node));
+		op.number = pull->number;
+		op.actor = pull->actor;
+		at.offset += (uint32_t)((const uint8_t *)op.body - p->body);
+		at.len = (uint32_t)op.len;
+		rc = ckpt_shared_own(p->s, p->store_id, &op, &at);
+	}
+	return MIN(rc, 0);
+}
+
+static int pull_entry(struct pull *p, const struct ckpt_operation *op)
+{
+	struct ckpt_state *s = p->s;
+	struct ckpt_log_position next = {.seq = p->entry.seq};
+	int rc;
+
+	if (p->entry.seq != s->remote.seq + 1 || memcmp(p->entry.before, s->remote.sha256, CKPT_SHA256_LEN) != 0)
+		return CKPT_STATE_VOID;
+	ckpt_sha256(p->entry_data, p->entry_len, next.sha256);
+	rc = ckpt_state_make_node_room(s, p->entry.count + 1);
+	if (!rc)
+		rc = make_changed_room(s, p->act_count * 3);
+	if (!rc && (rc = lift(p)) == 0) {
+		rc = apply_entry(p);
+		lower(p, op->node);
+	} else {
+		for (size_t i = 0; p->bases && i < s->changed_count; i++)
+			ckpt_state_step_free(p->bases[i]);
+	}
+	free(p->bases);
+	if (!rc)
+		rc = apply_acts(p, op);
+	if (!rc)
+		s->remote = next;
+	return rc;
+}
+
+static int attach(struct pull *p, const struct ckpt_operation *op)
+{
+	CLEANUP_FREE const struct ckpt_state_step **steps = NULL;
+	struct ckpt_state *s = p->s;
+	size_t count = 0;
+	int rc;
+
+	if (s->host)
+		return CKPT_STATE_VOID;
+	if (!*p->host || p->act_count || !op->number)
+		return -EBADMSG;
+	rc = ckpt_state_steps(s, &steps, &count);
+	if (!rc)
+		rc = make_changed_room(s, count);
+	if (!rc)
+		rc = (s->host = strdup(p->host)) ? 0 : -ENOMEM;
+	for (size_t i = 0; i < count && !rc; i++)
+		add_changed(s, ckpt_table_find(s, steps[i]->id), op->number);
+	return rc;
+}
+
+static int apply_pull(struct pull *p, const struct ckpt_operation *op)
+{
+	int rc = take_body(p, op);
+
+	if (rc)
+		return rc;
+	if (!p->entry_len)
+		return attach(p, op);
+	if (!p->s->host || *p->host)
+		return p->s->host ? -EBADMSG : CKPT_STATE_VOID;
+	rc = check_entry(p);
+	return rc ? rc : pull_entry(p, op);
+}
+
+int ckpt_shared_pull(struct ckpt_state *s, const char *store_id, const struct ckpt_operation *op,
+		     const struct ckpt_span *at)
+{
+	struct pull p = {.s = s, .store_id = store_id, .at = *at, .body = op->body};
+	int rc = ckpt_state_make_node_room(s, 1);
+
+	if (!rc)
+		rc = apply_pull(&p, op);
+	if (rc >= 0)
+		ckpt_state_add_node(s, ckpt_state_node_place(s, op->node), op->node, op->number);
+	return rc;
+}
+
+int ckpt_pull_encode(const struct ckpt_pull *pull, void **ret_body, size_t *ret_len)
+{
+	size_t host_len = strlen(pull->host), len = PULL_BYTES + padded(host_len) + pull->entry_len;
+	uint8_t *body, *at;
+
+	if (host_len > CKPT_PULL_HOST_MAX)
+		return -EINVAL;
+	for (uint32_t i = 0; i < pull->act_count; i++)
+		len += ACT_BYTES + padded(pull->acts[i].len);
+	if (len > CKPT_LOG_OPERATIONS_BYTES_MAX)
+		return -EFBIG;
+	body = ckpt_calloc(1, len);
+	if (!body)
+		return -ENOMEM;
+	ckpt_put16(body + PULL_HOST_LEN, (uint16_t)host_len);
+	ckpt_put32(body + PULL_ACTS, pull->act_count);
+	memcpy(body + PULL_BYTES, pull->host, host_len);
+	at = body + PULL_BYTES + padded(host_len);
+	for (uint32_t i = 0; i < pull->act_count; i++) {
+		ckpt_put16(at + ACT_KIND, pull->acts[i].kind);
+		ckpt_put32(at + ACT_LEN, (uint32_t)pull->acts[i].len);
+		memcpy(at + ACT_BYTES, pull->acts[i].body, pull->acts[i].len);
+		at += ACT_BYTES + padded(pull->acts[i].len);
+	}
+	if (pull->entry_len)
+		memcpy(at, pull->entry, pull->entry_len);
+	*ret_body = body;
+	*ret_len = len;
+	return 0;
+}
+
+// --- What it says -------------------------------------------------------------------------------------------------------
+
+bool ckpt_state_is_attached(const struct ckpt_state *s)
+{
+	return s->host;
+}
+
+struct ckpt_log_position ckpt_state_remote(const struct ckpt_state *s)
+{
+	return s->remote;
+}
+
+struct ckpt_state_step *const *ckpt_state_changed(const struct ckpt_state *s, size_t *ret_count)
+{
+	*ret_count = s->changed_count;
+	return s->changed;
+}
+
+const struct ckpt_state_step *ckpt_state_shared_listed(const struct ckpt_state *s, const char *folder_id,
+						       const char *name)
+{
+	const struct ckpt_state_step *step = ckpt_table_listed(s, folder_id, name);
+
+	if (step && !step->since)
+		return step;
+	for (size_t i = 0; i < s->changed_count; i++) {
+		step = s->changed[i]->shared;
+		if (step && !step->deleted_by && !strcmp(step->is.name, name) && !strcmp(step->is.folder_id, folder_id))
+			return step;
+	}
+	return NULL;
+}
+
+int ckpt_shared_take(struct ckpt_state *s, struct ckpt_state_step *step, struct ckpt_state_step *shared, uint64_t since,
+		     uint64_t latest)
+{
+	int rc = make_changed_room(s, 1);
+
+	if (!rc && !step) { // whatever it was here before it expired
+		step = clone(shared);
+		if (step)
+			step->gone = true;
+		else
+			rc = -ENOMEM;
+	}
+	if (rc)
+		return rc;
+	step->shared = shared;
+	add_changed(s, step, since);
+	step->latest = latest;
+	return 0;
+}
+
+void ckpt_shared_done(struct ckpt_state *s)
+{
+	for (size_t i = 0; i < s->changed_count; i++)
+		if (s->changed[i]->gone)
+			ckpt_state_step_free(s->changed[i]);
+	free(s->changed);
+	free(s->host);
+}

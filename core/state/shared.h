@@ -1,0 +1,62 @@
+// A state beside the log of a remote, which several nodes append to (REMOTE.md sections 1 to 4).
+//
+// The node's own log has two kinds of operations then. Acts of this node show at once; a step that they have made other than it is in the
+// remote's log is changed, and waits to be pushed. A PULL has one entry of the remote's log, whole and in order: it shows, too, and what
+// it says of a changed step is merged with the change. So the state says at any time what the remote's log has, up to which entry, and
+// what is to be pushed: the difference. Nothing else is kept of what was sent: an act that has arrived is no difference any more.
+//
+// A step that two nodes have changed has the changes of both: each of name, files, flags and deletion is that of the node which changed
+// it since they were the same; where both did, that of this node, but:
+//   name     whose name was taken meanwhile is called NAME.conflict-HOST, -2, -3 ...; nothing goes for want of a name
+//   deleted  a step that the other has pinned stays; a step that the other has deleted stays deleted, with the changes of both
+//   expired  a step that the other has expired is a step of this node alone, if this node has changed its files; else it is gone
+//   files    those of the remote, unless the PULL says better: an act of its own, that has both (core/remote merges them)
+// So all nodes that have read the same log, and have nothing to push, show the same.
+//
+// A PULL whose entry is empty attaches the remote: all that there is is changed then.
+#pragma once
+
+#include "core/log/log.h"
+#include "core/state/state.h"
+
+#define CKPT_PULL_KIND 256u // of an operation, beside those of act.h; only in the log of a node
+#define CKPT_PULL_HOST_MAX 63u
+
+struct ckpt_pull {
+	const char *
+		host; // of this node, for names of conflicts: at most CKPT_PULL_HOST_MAX bytes of a name; of the attaching one only, else ""
+	const void *entry; // of the remote's log; its length 0: attaches
+	size_t entry_len;
+	// Acts of this node on top of it, each on a changed step: the bodies.
+	const struct ckpt_operation *acts; // kind, body and len are read
+	uint32_t act_count;
+};
+// malloc'ed; -EINVAL, -EFBIG, -ENOMEM.
+int ckpt_pull_encode(const struct ckpt_pull *pull, void **ret_body, size_t *ret_len);
+
+bool ckpt_state_is_attached(const struct ckpt_state *state);
+struct ckpt_log_position ckpt_state_remote(const struct ckpt_state *state);
+// The changed steps, in the order in which their changes began; borrowed, as ckpt_state_step's.
+struct ckpt_state_step *const *ckpt_state_changed(const struct ckpt_state *state, size_t *ret_count);
+// The listed step of this name in the remote's log; NULL: none.
+const struct ckpt_state_step *ckpt_state_shared_listed(const struct ckpt_state *state, const char *folder_id,
+						       const char *name);
+// The name of a step whose own was taken by another node: the n-th, from 1. name is not ret_name.
+void ckpt_state_other_name(const struct ckpt_state *state, const char *name, unsigned n,
+			   char ret_name[CKPT_NAME_MAX + 1]);
+// Its files are other ones than those that the remote's log has.
+bool ckpt_state_has_changed_files(const struct ckpt_state_step *changed);
+// It was deleted by nobody, but another step was saved over it.
+bool ckpt_state_was_replaced(const struct ckpt_state_step *step);
+
+// --- For core/state -----------------------------------------------------------------------------------------------------
+
+bool ckpt_pull_is_host(const char *host, size_t len);
+// A changed step of a snapshot: step is in the table, or NULL where it is gone. On success it has shared. 0, -ENOMEM.
+int ckpt_shared_take(struct ckpt_state *s, struct ckpt_state_step *step, struct ckpt_state_step *shared, uint64_t since,
+		     uint64_t latest);
+void ckpt_shared_done(struct ckpt_state *s);
+int ckpt_shared_own(struct ckpt_state *s, const char *store_id, const struct ckpt_operation *op,
+		    const struct ckpt_span *at);
+int ckpt_shared_pull(struct ckpt_state *s, const char *store_id, const struct ckpt_operation *op,
+		     const struct ckpt_span *at);

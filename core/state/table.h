@@ -1,0 +1,60 @@
+// The steps of a state, by id and by name. For the files of core/state alone.
+//
+// A step is in the table as it is shown here. One that the remote's log has otherwise says so itself (shared.h).
+// Ownership: the table owns its steps. Threads: as the state's. Nothing blocks; what does not return an int cannot fail.
+#pragma once
+
+#include "core/log/log.h"
+#include "core/state/act.h"
+#include "core/state/state.h"
+
+struct ckpt_state_node {
+	char node[CKPT_UUID_LEN + 1];
+	uint64_t number;
+};
+
+struct ckpt_state {
+	struct ckpt_state_step **of_id, **of_name; // chained
+	size_t bucket_count, count;
+	struct ckpt_state_node *nodes;
+	size_t node_count, node_cap;
+	struct ckpt_state_value *values; // by key
+	size_t value_count, value_cap;
+
+	// Of a store with a remote.
+	char *host;                       // of this node, in names of conflicts; NULL: there is no remote
+	struct ckpt_log_position remote;  // the entry up to which the remote's log was pulled
+	struct ckpt_state_step **changed; // other here than in the remote's log, by the number of the act that began it
+	size_t changed_count, changed_cap;
+};
+
+int ckpt_table_init(struct ckpt_state *s); // 0, -ENOMEM; ckpt_table_done() is due in both cases
+void ckpt_table_done(struct ckpt_state *s);
+
+struct ckpt_state_step *ckpt_table_find(const struct ckpt_state *s, const char *id);
+struct ckpt_state_step *ckpt_table_listed(const struct ckpt_state *s, const char *folder_id, const char *name);
+void ckpt_table_insert(struct ckpt_state *s, struct ckpt_state_step *step);
+void ckpt_table_take_out(struct ckpt_state *s, struct ckpt_state_step *step); // it is the caller's
+// Around a change of its name.
+void ckpt_table_take_name(struct ckpt_state *s, struct ckpt_state_step *step);
+void ckpt_table_give_name(struct ckpt_state *s, struct ckpt_state_step *step);
+void ckpt_state_step_free(struct ckpt_state_step *step); // NULL is fine
+
+// --- Of state.c, for the others -----------------------------------------------------------------------------------------
+
+// The newest version, deletions too.
+uint32_t ckpt_state_newest(const struct ckpt_state_step *step);
+int ckpt_state_make_room(struct ckpt_state_step *step, size_t versions); // so many more; 0, -ENOMEM
+void ckpt_state_add_version(struct ckpt_state_step *step, const struct ckpt_span *record, enum ckpt_act_kind kind,
+			    const struct ckpt_state_by *by);
+// NAME.conflict-HOST, and NAME.conflict-HOST-n for n over 1; NAME is cut if it is too long. name: not ret_name.
+void ckpt_state_conflict_name(char ret_name[CKPT_NAME_MAX + 1], const char *name, const char *host, unsigned n);
+bool ckpt_state_may_expire(const struct ckpt_state_step *step, uint32_t last);
+// An operation but for PULL, in a state whose table is the whole of it. Its node has room.
+int ckpt_state_act(struct ckpt_state *s, const char *store_id, const struct ckpt_operation *op,
+		   const struct ckpt_span *at);
+int ckpt_state_set(struct ckpt_state *s, const char *key, const char *value, size_t len, uint64_t seq); // 0, -ENOMEM
+// Of nodes: the place of one, or that of the next that is added; room for so many more, so that adding cannot fail.
+size_t ckpt_state_node_place(const struct ckpt_state *s, const char *node);
+int ckpt_state_make_node_room(struct ckpt_state *s, size_t nodes);
+void ckpt_state_add_node(struct ckpt_state *s, size_t place, const char *node, uint64_t number);

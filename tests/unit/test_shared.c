@@ -1,0 +1,802 @@
+// States of several nodes beside the log of one remote: what each row of REMOTE.md section 4 says of acts that met, and that nodes which have
+// pushed and pulled all show the same, after anything.
+#include "tests/support/allocfault.h"
+#include "tests/support/formats.h"
+#include "tests/support/suite.h"
+
+#include "core/base/util.h"
+#include "core/state/act.h"
+#include "core/state/difference.h"
+#include "core/state/shared.h"
+#include "core/state/state.h"
+
+#include <stdio.h>
+
+#define STORE "11111111-1111-4111-8111-111111111111"
+
+enum { NODES = 3, ENTRIES_MAX = 4096, STEPS_MAX = 512 };
+
+struct node {
+	char id[CKPT_UUID_LEN + 1], host[8];
+	struct ckpt_state *state;
+	uint64_t number;
+};
+
+static struct node nodes[NODES];
+static struct {
+	void *data;
+	size_t len;
+} entries[ENTRIES_MAX]; // of the remote's log, from 1
+static uint64_t end;
+static uint64_t nonces;
+static unsigned ids;
+
+// --- Nodes --------------------------------------------------------------------------------------------------------------
+
+static int apply(struct node *n, uint16_t kind, const void *body, size_t len)
+{
+	struct ckpt_operation op = {.number = ++n->number, .kind = kind, .required = true, .body = body, .len = len};
+	struct ckpt_span at = {.seq = n->number, .offset = 100, .len = (uint32_t)len};
+
+	strcpy(op.node, n->id);
+	return ckpt_state_apply(n->state, STORE, &op, &at);
+}
+
+static int pull(struct node *n, const struct ckpt_pull *pull)
+{
+	CLEANUP_FREE void *body = NULL;
+	size_t len;
+
+	ck_ok(ckpt_pull_encode(pull, &body, &len));
+	return apply(n, CKPT_PULL_KIND, body, len);
+}
+
+static void attach(struct node *n)
+{
+	ck_ok(pull(n, &(struct ckpt_pull){.host = n->host}));
+}
+
+static void begin(void)
+{
+	end = 0;
+	for (unsigned i = 0; i < NODES; i++) {
+		snprintf(nodes[i].id, sizeof(nodes[i].id), "22222222-2222-4222-8222-22222222222%u", i);
+		snprintf(nodes[i].host, sizeof(nodes[i].host), "h%u", i);
+		nodes[i].number = 0;
+		nodes[i].state = ckpt_state_new();
+		ck_assert_ptr_nonnull(nodes[i].state);
+		attach(&nodes[i]);
+	}
+	nonces = 0;
+	ids = 0;
+}
+
+static void finish(void)
+{
+	for (unsigned i = 0; i < NODES; i++)
+		ckpt_state_free(nodes[i].state);
+	for (uint64_t i = 1; i <= end; i++)
+		free(entries[i].data);
+}
+
+// --- Acts ---------------------------------------------------------------------------------------------------------------
+
+static void *record_of(const struct ckpt_summary *sum, size_t *ret_len)
+{
+	struct ckpt_record r = {.store_id = STORE, .summary = *sum};
+	void *record;
+
+	ck_ok(ckpt_record_encode(&r, &record, ret_len));
+	return record;
+}
+
+static int act(struct node *n, const struct ckpt_act *a)
+{
+	CLEANUP_FREE void *body = NULL;
+	size_t len;
+
+	ck_ok(ckpt_act_encode(a, &body, &len));
+	return apply(n, (uint16_t)a->kind, body, len);
+}
+
+static int act_with(struct node *n, enum ckpt_act_kind kind, struct ckpt_summary *sum, const char *replaces)
+{
+	struct ckpt_act a = {.kind = kind};
+	CLEANUP_FREE void *record = NULL;
+
+	ckpt_put64(sum->nonce, ++nonces);
+	a.record = record = record_of(sum, &a.record_len);
+	strcpy(a.replaces, replaces);
+	return act(n, &a);
+}
+
+static struct ckpt_summary fresh(const char *name, uint32_t version)
+{
+	struct ckpt_summary sum;
+
+	ckpt_sample_summary(&sum, name, version);
+	snprintf(sum.session, sizeof(sum.session), "aaaaaaaa-aaaa-4aaa-8aaa-%012x", ++ids);
+	*sum.folder_id = '\0';
+	sum.number = ckpt_name_number(name);
+	sum.pinned = sum.temporary = false;
+	sum.committed_ns = 1000;
+	return sum;
+}
+
+static const struct ckpt_state_step *listed(const struct node *n, const char *name)
+{
+	return ckpt_state_listed(n->state, "", name);
+}
+
+static const struct ckpt_state_step *step_of(const struct node *n, const char *id)
+{
+	return ckpt_state_step(n->state, id);
+}
+
+static uint32_t next_version(const struct ckpt_state_step *step)
+{
+	return MAX(step->versions[step->count - 1].version, step->deleted_by) + 1;
+}
+
+// Over whatever is listed under the name. The id of the new step.
+static const char *save(struct node *n, const char *name)
+{
+	const struct ckpt_state_step *there = listed(n, name);
+	struct ckpt_summary sum = fresh(name, there ? next_version(there) : 1);
+	static char id[CKPT_UUID_LEN + 1];
+
+	ck_ok(act_with(n, CKPT_ACT_SAVE, &sum, there ? there->id : ""));
+	strcpy(id, sum.session);
+	return id;
+}
+
+static int plain(struct node *n, enum ckpt_act_kind kind, const struct ckpt_state_step *step, uint32_t flags)
+{
+	struct ckpt_act a = {.kind = kind, .version = next_version(step), .flags = flags, .time_ns = 2000};
+
+	strcpy(a.step, step->id);
+	if (kind == CKPT_ACT_EXPIRE)
+		a.version = ckpt_state_last(step);
+	return act(n, &a);
+}
+
+static int rename_to(struct node *n, const struct ckpt_state_step *step, const char *name)
+{
+	struct ckpt_act a = {.kind = CKPT_ACT_RENAME, .time_ns = 2000};
+
+	strcpy(a.step, step->id);
+	strcpy(a.name, name);
+	return act(n, &a);
+}
+
+static int amend(struct node *n, const struct ckpt_state_step *step)
+{
+	struct ckpt_summary sum = step->is;
+
+	sum.version = next_version(step);
+	sum.files++;
+	return act_with(n, CKPT_ACT_AMEND, &sum, "");
+}
+
+// --- The remote -----------------------------------------------------------------------------------------------------------
+
+static bool pull_next(struct node *n)
+{
+	uint64_t at = ckpt_state_remote(n->state).seq;
+
+	if (at == end)
+		return false;
+	ck_ok(pull(n,
+		   &(struct ckpt_pull){.host = "", .entry = entries[at + 1].data, .entry_len = entries[at + 1].len}));
+	ck_assert_uint_eq(ckpt_state_remote(n->state).seq, at + 1);
+	return true;
+}
+
+static void pull_all(struct node *n)
+{
+	while (pull_next(n))
+		;
+}
+
+struct batch {
+	struct ckpt_operation ops[CKPT_DIFFERENCE_MAX];
+	void *bodies[CKPT_DIFFERENCE_MAX];
+	uint32_t count;
+};
+
+static void add_act(struct batch *b, struct node *n, const struct ckpt_state_step *step, struct ckpt_act *a)
+{
+	struct ckpt_operation *op = &b->ops[b->count];
+	CLEANUP_FREE void *record = NULL;
+
+	if (ckpt_act_has_record(a->kind)) {
+		struct ckpt_summary sum = step->is;
+
+		sum.version = a->version;
+		a->record = record = record_of(&sum, &a->record_len);
+	}
+	ck_ok(ckpt_act_encode(a, &b->bodies[b->count], &op->len));
+	op->body = b->bodies[b->count++];
+	op->kind = (uint16_t)a->kind;
+	op->required = true;
+	op->number = step->since;
+	strcpy(op->node, n->id);
+}
+
+static void put_entry(struct node *n, const struct batch *b)
+{
+	struct ckpt_log_position at = ckpt_state_remote(n->state);
+	struct ckpt_log_entry e = {.seq = at.seq + 1, .time_ns = 1, .count = b->count};
+
+	ck_assert_uint_eq(at.seq, end);
+	strcpy(e.store_id, STORE);
+	strcpy(e.node, n->id);
+	memcpy(e.before, at.sha256, sizeof(e.before));
+	end++;
+	ck_assert_uint_lt(end, ENTRIES_MAX);
+	ck_ok(ckpt_log_entry_encode(&e, b->ops, &entries[end].data, &entries[end].len));
+}
+
+// The first of its queue, whose place is taken by nobody: what it says of a step in one entry. Then its own view has it, and shows the same.
+static const struct ckpt_state_step *first_of(struct node *n, bool stuck, struct ckpt_act *ret_acts, size_t *ret_count)
+{
+	const struct ckpt_state_step *first = NULL;
+	size_t count;
+	struct ckpt_state_step *const *changed = ckpt_state_changed(n->state, &count);
+
+	for (size_t i = 0; i < count; i++)
+		if (ckpt_state_difference(n->state, changed[i], stuck, ret_acts) &&
+		    (!first || ckpt_state_place(changed[i]) < ckpt_state_place(first)))
+			first = changed[i];
+	*ret_count = first ? ckpt_state_difference(n->state, first, stuck, ret_acts) : 0;
+	return first;
+}
+
+static bool push_next(struct node *n)
+{
+	const struct ckpt_state_step *first = NULL;
+	struct ckpt_act acts[CKPT_DIFFERENCE_MAX];
+	struct batch b = {0};
+	size_t count;
+
+	pull_all(n);
+	for (int stuck = 0; stuck < 2 && !first; stuck++)
+		first = first_of(n, stuck, acts, &count);
+	if (!first)
+		return false;
+	for (size_t i = 0; i < count; i++)
+		add_act(&b, n, first, &acts[i]);
+	put_entry(n, &b);
+	for (uint32_t i = 0; i < b.count; i++)
+		free(b.bodies[i]);
+	pull_all(n);
+	return true;
+}
+
+static void push_all(struct node *n)
+{
+	for (unsigned i = 0; push_next(n); i++)
+		ck_assert_uint_lt(i, 1000);
+}
+
+static void meet(void)
+{
+	for (unsigned round = 0; round < 2; round++)
+		for (unsigned i = 0; i < NODES; i++)
+			push_all(&nodes[i]);
+	for (unsigned i = 0; i < NODES; i++)
+		pull_all(&nodes[i]);
+}
+
+static size_t changes(const struct node *n)
+{
+	size_t count;
+
+	(void)ckpt_state_changed(n->state, &count);
+	return count;
+}
+
+// --- Meetings -------------------------------------------------------------------------------------------------------------
+
+#define US (&nodes[0])
+#define THEM (&nodes[1])
+
+static char id[CKPT_UUID_LEN + 1], other[CKPT_UUID_LEN + 1];
+
+// A step that all have.
+static void share(const char *name)
+{
+	strcpy(id, save(US, name));
+	meet();
+	for (unsigned i = 0; i < NODES; i++)
+		ck_assert_str_eq(listed(&nodes[i], name)->id, id);
+}
+
+START_TEST(what_is_pushed_is_no_change_any_more)
+{
+	begin();
+	strcpy(id, save(US, "1000"));
+	ck_assert_uint_eq(changes(US), 1);
+	ck_ok(amend(US, listed(US, "1000")));
+	ck_assert_uint_eq(changes(US), 1);
+	push_all(US);
+	ck_assert_uint_eq(changes(US), 0);
+	ck_assert_uint_eq(end, 1); // both as one
+	pull_all(THEM);
+	ck_assert_str_eq(listed(THEM, "1000")->id, id);
+	ck_assert_uint_eq(listed(THEM, "1000")->is.version, 2);
+	ck_assert_uint_eq(changes(THEM), 0);
+	finish();
+}
+END_TEST
+
+START_TEST(second_of_one_name_gets_another)
+{
+	begin();
+	strcpy(id, save(US, "1000"));
+	strcpy(other, save(THEM, "1000"));
+	push_all(US);
+	push_all(THEM);
+	meet();
+	for (unsigned i = 0; i < NODES; i++) {
+		ck_assert_str_eq(listed(&nodes[i], "1000")->id, id);
+		ck_assert_str_eq(listed(&nodes[i], "1000.conflict-h1")->id, other);
+		ck_assert_int_eq(listed(&nodes[i], "1000.conflict-h1")->is.number, -1);
+	}
+	finish();
+}
+END_TEST
+
+START_TEST(third_of_one_name_gets_a_number)
+{
+	begin();
+	for (unsigned i = 0; i < 2; i++) {
+		save(US, "1000");
+		save(THEM, "1000");
+		meet();
+		ck_ok(plain(US, CKPT_ACT_DELETE, listed(US, "1000"), 0));
+		meet();
+	}
+	ck_assert_ptr_nonnull(listed(US, "1000.conflict-h1"));
+	ck_assert_ptr_nonnull(listed(US, "1000.conflict-h1-2"));
+	finish();
+}
+END_TEST
+
+START_TEST(long_name_of_a_conflict_is_cut_between_characters)
+{
+	char name[CKPT_NAME_MAX + 1] = "";
+	const struct ckpt_state_step *step;
+
+	begin();
+	for (size_t i = 0; i + 2 <= CKPT_NAME_MAX; i += 2)
+		strcat(name, "\xc3\xa4");
+	save(US, name);
+	strcpy(id, save(THEM, name));
+	push_all(US);
+	push_all(THEM);
+	step = step_of(THEM, id);
+	ck_ok(ckpt_name_check(step->is.name, strlen(step->is.name)));
+	ck_assert_ptr_nonnull(strstr(step->is.name, "\xc3\xa4.conflict-h1"));
+	finish();
+}
+END_TEST
+
+START_TEST(save_over_a_step_that_went_elsewhere_leaves_it_there)
+{
+	begin();
+	share("1000");
+	strcpy(other, save(US, "1000"));
+	ck_assert_uint_ne(step_of(US, id)->deleted_by, 0);
+	ck_ok(rename_to(THEM, listed(THEM, "1000"), "best"));
+	push_all(THEM);
+	meet();
+	for (unsigned i = 0; i < NODES; i++) {
+		ck_assert_str_eq(listed(&nodes[i], "best")->id, id);
+		ck_assert_str_eq(listed(&nodes[i], "1000")->id, other);
+	}
+	finish();
+}
+END_TEST
+
+START_TEST(save_over_a_step_that_was_amended_takes_it_with_its_amendment)
+{
+	begin();
+	share("1000");
+	strcpy(other, save(US, "1000"));
+	ck_ok(amend(THEM, listed(THEM, "1000")));
+	push_all(THEM);
+	meet();
+	for (unsigned i = 0; i < NODES; i++) {
+		ck_assert_str_eq(listed(&nodes[i], "1000")->id, other);
+		ck_assert_uint_ne(step_of(&nodes[i], id)->deleted_by, 0);
+		ck_assert_uint_eq(step_of(&nodes[i], id)->is.version, 2);
+	}
+	finish();
+}
+END_TEST
+
+START_TEST(two_saves_over_one_step_stay_both)
+{
+	char third[CKPT_UUID_LEN + 1];
+
+	begin();
+	share("1000");
+	strcpy(other, save(US, "1000"));
+	strcpy(third, save(THEM, "1000"));
+	push_all(US);
+	meet();
+	for (unsigned i = 0; i < NODES; i++) {
+		ck_assert_str_eq(listed(&nodes[i], "1000")->id, other);
+		ck_assert_str_eq(listed(&nodes[i], "1000.conflict-h1")->id, third);
+		ck_assert_uint_ne(step_of(&nodes[i], id)->deleted_by, 0);
+	}
+	finish();
+}
+END_TEST
+
+START_TEST(deletion_of_what_was_amended_or_renamed_deletes_it)
+{
+	begin();
+	share("1000");
+	ck_ok(plain(US, CKPT_ACT_DELETE, listed(US, "1000"), 0));
+	ck_ok(amend(THEM, listed(THEM, "1000")));
+	ck_ok(rename_to(THEM, listed(THEM, "1000"), "best"));
+	push_all(THEM);
+	meet();
+	for (unsigned i = 0; i < NODES; i++) {
+		ck_assert_uint_ne(step_of(&nodes[i], id)->deleted_by, 0);
+		ck_assert_str_eq(step_of(&nodes[i], id)->is.name, "best");
+		ck_assert_uint_eq(changes(&nodes[i]), 0);
+	}
+	finish();
+}
+END_TEST
+
+START_TEST(deletion_of_what_was_pinned_is_undone)
+{
+	begin();
+	share("1000");
+	ck_ok(plain(US, CKPT_ACT_DELETE, listed(US, "1000"), 0));
+	ck_ok(plain(THEM, CKPT_ACT_FLAG, listed(THEM, "1000"), CKPT_FLAG_PINNED));
+	push_all(THEM);
+	meet();
+	for (unsigned i = 0; i < NODES; i++)
+		ck_assert(listed(&nodes[i], "1000")->is.pinned);
+	finish();
+}
+END_TEST
+
+START_TEST(pin_of_what_was_deleted_keeps_it_in_the_trash)
+{
+	begin();
+	share("1000");
+	ck_ok(plain(US, CKPT_ACT_FLAG, listed(US, "1000"), CKPT_FLAG_PINNED));
+	ck_ok(plain(THEM, CKPT_ACT_DELETE, listed(THEM, "1000"), 0));
+	push_all(THEM);
+	meet();
+	for (unsigned i = 0; i < NODES; i++) {
+		const struct ckpt_state_step *step = step_of(&nodes[i], id);
+
+		ck_assert(step->deleted_by && step->is.pinned);
+		ck_assert_int_eq(plain(&nodes[i], CKPT_ACT_EXPIRE, step, 0), CKPT_STATE_VOID);
+	}
+	finish();
+}
+END_TEST
+
+START_TEST(amendment_of_what_was_deleted_goes_to_the_trash)
+{
+	begin();
+	share("1000");
+	ck_ok(amend(US, listed(US, "1000")));
+	ck_ok(plain(THEM, CKPT_ACT_DELETE, listed(THEM, "1000"), 0));
+	push_all(THEM);
+	meet();
+	for (unsigned i = 0; i < NODES; i++) {
+		const struct ckpt_state_step *step = step_of(&nodes[i], id);
+
+		ck_assert(step->deleted_by && step->is.files == 5 + 1);
+	}
+	ck_ok(plain(US, CKPT_ACT_EXPIRE, step_of(US, id), 0)); // who knows the amendment may
+	finish();
+}
+END_TEST
+
+START_TEST(amendment_of_what_has_expired_is_a_step_of_its_own)
+{
+	begin();
+	share("1000");
+	ck_ok(amend(US, listed(US, "1000")));
+	ck_ok(plain(THEM, CKPT_ACT_DELETE, listed(THEM, "1000"), 0));
+	ck_ok(plain(THEM, CKPT_ACT_EXPIRE, step_of(THEM, id), 0));
+	save(THEM, "1000");
+	push_all(THEM);
+	meet();
+	for (unsigned i = 0; i < NODES; i++)
+		ck_assert_str_eq(listed(&nodes[i], "1000.conflict-h0")->id, id);
+	finish();
+}
+END_TEST
+
+START_TEST(undeletion_under_a_name_that_was_taken)
+{
+	begin();
+	share("1000");
+	ck_ok(plain(US, CKPT_ACT_DELETE, listed(US, "1000"), 0));
+	meet();
+	ck_ok(plain(US, CKPT_ACT_UNDELETE, step_of(US, id), 0));
+	strcpy(other, save(THEM, "1000"));
+	push_all(THEM);
+	meet();
+	for (unsigned i = 0; i < NODES; i++) {
+		ck_assert_str_eq(listed(&nodes[i], "1000")->id, other);
+		ck_assert_str_eq(listed(&nodes[i], "1000.conflict-h0")->id, id);
+	}
+	finish();
+}
+END_TEST
+
+START_TEST(undeletion_of_what_has_expired_is_nothing)
+{
+	begin();
+	share("1000");
+	ck_ok(plain(US, CKPT_ACT_DELETE, listed(US, "1000"), 0));
+	meet();
+	ck_ok(plain(US, CKPT_ACT_UNDELETE, step_of(US, id), 0));
+	ck_ok(plain(THEM, CKPT_ACT_EXPIRE, step_of(THEM, id), 0));
+	push_all(THEM);
+	meet();
+	for (unsigned i = 0; i < NODES; i++) {
+		ck_assert_ptr_null(step_of(&nodes[i], id));
+		ck_assert_uint_eq(changes(&nodes[i]), 0);
+	}
+	finish();
+}
+END_TEST
+
+START_TEST(expiry_of_what_was_undeleted_is_nothing)
+{
+	begin();
+	share("1000");
+	ck_ok(plain(US, CKPT_ACT_DELETE, listed(US, "1000"), 0));
+	meet();
+	ck_ok(plain(US, CKPT_ACT_EXPIRE, step_of(US, id), 0));
+	ck_assert_ptr_null(step_of(US, id));
+	ck_ok(plain(THEM, CKPT_ACT_UNDELETE, step_of(THEM, id), 0));
+	push_all(THEM);
+	meet();
+	for (unsigned i = 0; i < NODES; i++)
+		ck_assert_str_eq(listed(&nodes[i], "1000")->id, id);
+	finish();
+}
+END_TEST
+
+START_TEST(of_two_new_names_the_later_holds)
+{
+	begin();
+	share("1000");
+	ck_ok(rename_to(US, listed(US, "1000"), "mine"));
+	ck_ok(rename_to(THEM, listed(THEM, "1000"), "theirs"));
+	push_all(THEM);
+	meet();
+	for (unsigned i = 0; i < NODES; i++)
+		ck_assert_str_eq(listed(&nodes[i], "mine")->id, id);
+	finish();
+}
+END_TEST
+
+START_TEST(deleted_before_it_was_pushed_is_never_pushed)
+{
+	begin();
+	strcpy(id, save(US, "1000"));
+	ck_ok(plain(US, CKPT_ACT_DELETE, listed(US, "1000"), 0));
+	push_all(US);
+	ck_assert_uint_eq(end, 0);
+	ck_ok(plain(US, CKPT_ACT_UNDELETE, step_of(US, id), 0));
+	push_all(US);
+	ck_assert_uint_eq(end, 1);
+	ck_ok(plain(US, CKPT_ACT_DELETE, listed(US, "1000"), 0));
+	ck_ok(plain(US, CKPT_ACT_EXPIRE, step_of(US, id), 0));
+	push_all(US);
+	ck_assert_uint_eq(changes(US), 0);
+	pull_all(THEM);
+	ck_assert_ptr_null(step_of(THEM, id));
+	finish();
+}
+END_TEST
+
+START_TEST(deletion_stands_behind_what_came_before_it)
+{
+	const struct ckpt_state_step *step;
+	uint64_t place;
+
+	begin();
+	share("1000");
+	ck_ok(amend(US, listed(US, "1000")));
+	place = ckpt_state_place(step_of(US, id));
+	save(US, "2000");
+	step = listed(US, "2000");
+	ck_assert_uint_lt(place, ckpt_state_place(step));
+	ck_ok(plain(US, CKPT_ACT_DELETE, listed(US, "1000"), 0));
+	ck_assert_uint_gt(ckpt_state_place(step_of(US, id)), ckpt_state_place(step));
+	finish();
+}
+END_TEST
+
+START_TEST(all_of_a_store_is_a_change_where_a_remote_is_attached)
+{
+	begin();
+	ckpt_state_free(US->state);
+	US->state = ckpt_state_new();
+	strcpy(id, save(US, "1000"));
+	strcpy(other, save(US, "2000"));
+	ck_assert(!ckpt_state_is_attached(US->state));
+	attach(US);
+	ck_assert(ckpt_state_is_attached(US->state));
+	ck_assert_uint_eq(changes(US), 2);
+	meet();
+	ck_assert_str_eq(listed(THEM, "1000")->id, id);
+	ck_assert_str_eq(listed(THEM, "2000")->id, other);
+	finish();
+}
+END_TEST
+
+// --- Anything -------------------------------------------------------------------------------------------------------------
+
+static unsigned random_below(unsigned *seed, unsigned n)
+{
+	return (unsigned)rand_r(seed) % n;
+}
+
+static void act_at_random(struct node *n, unsigned *seed)
+{
+	const char *const names[] = {"1", "2", "3", "best", "last"};
+	const char *name = names[random_below(seed, ARRAY_LEN(names))];
+	CLEANUP_FREE const struct ckpt_state_step **steps = NULL;
+	const struct ckpt_state_step *step;
+	size_t count;
+
+	ck_ok(ckpt_state_steps(n->state, &steps, &count));
+	if (!count || (!random_below(seed, 3) && ids < STEPS_MAX)) {
+		if (!listed(n, name) || !listed(n, name)->is.pinned)
+			save(n, name);
+		return;
+	}
+	step = steps[random_below(seed, (unsigned)count)];
+	switch (random_below(seed, 7)) {
+	case 0:
+		ck_assert_int_ge(step->deleted_by ? 0 : amend(n, step), 0);
+		break;
+	case 1:
+		ck_assert_int_ge(plain(n, CKPT_ACT_DELETE, step, 0), 0);
+		break;
+	case 2:
+		ck_assert_int_ge(plain(n, CKPT_ACT_UNDELETE, step, 0), 0);
+		break;
+	case 3:
+		ck_assert_int_ge(step->deleted_by ? plain(n, CKPT_ACT_EXPIRE, step, 0) : 0, 0);
+		break;
+	case 4:
+		ck_assert_int_ge(step->deleted_by ? 0 : rename_to(n, step, name), 0);
+		break;
+	case 5:
+		ck_assert_int_ge(step->deleted_by ? 0 : plain(n, CKPT_ACT_FLAG, step, random_below(seed, 4)), 0);
+		break;
+	default:
+		break;
+	}
+}
+
+static void replace_by_its_snapshot(struct node *n)
+{
+	struct ckpt_state *back;
+	CLEANUP_FREE void *data = NULL, *again = NULL;
+	size_t len, again_len;
+
+	ck_ok(ckpt_state_encode(n->state, &data, &len));
+	ck_ok(ckpt_state_decode(data, len, &back));
+	ck_ok(ckpt_state_encode(back, &again, &again_len));
+	ck_assert_uint_eq(len, again_len);
+	ck_assert_mem_eq(data, again, len);
+	ckpt_state_free(n->state);
+	n->state = back;
+}
+
+static bool is_deleted_alone(const struct ckpt_state_step *step)
+{
+	return step->since && !step->shared && step->deleted_by;
+}
+
+static void check_same(const struct ckpt_state_step *a, const struct ckpt_state_step *b)
+{
+	ck_assert_ptr_nonnull(b);
+	ck_assert_str_eq(a->is.name, b->is.name);
+	ck_assert_uint_eq(a->is.version, b->is.version);
+	ck_assert_mem_eq(a->is.nonce, b->is.nonce, sizeof(a->is.nonce));
+	ck_assert_uint_eq(a->is.pinned, b->is.pinned);
+	ck_assert_uint_eq(a->is.temporary, b->is.temporary);
+	ck_assert_uint_eq(a->deleted_by, b->deleted_by);
+	ck_assert_uint_eq(a->count, b->count);
+}
+
+static void check_all_same(void)
+{
+	for (unsigned i = 0; i < NODES; i++) {
+		CLEANUP_FREE const struct ckpt_state_step **steps = NULL;
+		size_t count, alone = 0;
+
+		ck_ok(ckpt_state_steps(nodes[i].state, &steps, &count));
+		for (size_t k = 0; k < count; k++) {
+			alone += is_deleted_alone(steps[k]);
+			for (unsigned other_node = 0; other_node < NODES && !is_deleted_alone(steps[k]); other_node++)
+				check_same(steps[k], step_of(&nodes[other_node], steps[k]->id));
+		}
+		ck_assert_uint_eq(changes(&nodes[i]), alone);
+	}
+}
+
+static void run_at_random(unsigned seed)
+{
+	begin();
+	for (unsigned i = 0; i < 150; i++) {
+		struct node *n = &nodes[random_below(&seed, NODES)];
+
+		switch (random_below(&seed, 8)) {
+		case 0:
+			push_next(n);
+			break;
+		case 1:
+			pull_next(n);
+			break;
+		case 2:
+			replace_by_its_snapshot(n);
+			break;
+		default:
+			act_at_random(n, &seed);
+		}
+	}
+	meet();
+	check_all_same();
+	finish();
+}
+
+START_TEST(nodes_that_have_met_show_the_same)
+{
+	unsigned runs = ckpt_suite_seeds(500, 20000);
+
+	for (unsigned seed = 1; seed <= runs; seed++)
+		run_at_random(seed);
+}
+END_TEST
+
+int main(void)
+{
+	Suite *suite = suite_create("shared");
+	TCase *met = tcase_create("meetings"), *any = tcase_create("anything");
+
+	tcase_add_test(met, what_is_pushed_is_no_change_any_more);
+	tcase_add_test(met, second_of_one_name_gets_another);
+	tcase_add_test(met, third_of_one_name_gets_a_number);
+	tcase_add_test(met, long_name_of_a_conflict_is_cut_between_characters);
+	tcase_add_test(met, save_over_a_step_that_went_elsewhere_leaves_it_there);
+	tcase_add_test(met, save_over_a_step_that_was_amended_takes_it_with_its_amendment);
+	tcase_add_test(met, two_saves_over_one_step_stay_both);
+	tcase_add_test(met, deletion_of_what_was_amended_or_renamed_deletes_it);
+	tcase_add_test(met, deletion_of_what_was_pinned_is_undone);
+	tcase_add_test(met, pin_of_what_was_deleted_keeps_it_in_the_trash);
+	tcase_add_test(met, amendment_of_what_was_deleted_goes_to_the_trash);
+	tcase_add_test(met, amendment_of_what_has_expired_is_a_step_of_its_own);
+	tcase_add_test(met, undeletion_under_a_name_that_was_taken);
+	tcase_add_test(met, undeletion_of_what_has_expired_is_nothing);
+	tcase_add_test(met, expiry_of_what_was_undeleted_is_nothing);
+	tcase_add_test(met, of_two_new_names_the_later_holds);
+	tcase_add_test(met, deleted_before_it_was_pushed_is_never_pushed);
+	tcase_add_test(met, deletion_stands_behind_what_came_before_it);
+	tcase_add_test(met, all_of_a_store_is_a_change_where_a_remote_is_attached);
+	tcase_add_test(any, nodes_that_have_met_show_the_same);
+	tcase_set_timeout(any, 300);
+	suite_add_tcase(suite, met);
+	suite_add_tcase(suite, any);
+	return ckpt_suite_run(suite);
+}

@@ -1,0 +1,57 @@
+#include "tools/remote_place.h"
+
+#include "core/base/util.h"
+#include "tools/output.h"
+
+bool ckpt_is_remote_url(const char *word)
+{
+	return !strncmp(word, "s3://", strlen("s3://"));
+}
+
+static const char *hint_of(int rc)
+{
+	switch (rc) {
+	case -ENOENT:
+		return "`ckptfs init` makes one, and so does a mount that may write";
+	case -EEXIST:
+		return "give another directory with -o work_dir=DIR";
+	case -EPROTO:
+		return "take another server; `-o ro` mounts a store that is there";
+	case -EACCES:
+		return "look at the credentials, and at the rights on the bucket";
+	case -ETIMEDOUT:
+	case -EIO:
+	case -EAGAIN:
+		return "look at the endpoint and the network";
+	default:
+		return NULL;
+	}
+}
+
+static const char *text_of(int rc)
+{
+	switch (rc) {
+	case -ENOENT:
+		return "there is no store";
+	case -EEXIST:
+		return "the work directory is that of another store";
+	case -EMEDIUMTYPE:
+		return "what is there is no store of ckptfs";
+	case -ENOTSUP:
+		return "the store was made by a newer ckptfs";
+	case -EPROTO:
+		return "a store there would lose steps";
+	default:
+		return strerror(-rc);
+	}
+}
+
+int ckpt_remote_operand(const struct ckpt_remote_at *at, char **ret_path)
+{
+	char why[CKPT_OBJECTS_WHY_MAX];
+	int rc = ckpt_remote_place(at, ret_path, why);
+
+	if (rc == -ENOMEM)
+		ckpt_need(NULL);
+	return rc ? ckpt_fail(at->url, hint_of(rc), "%s%s%s", text_of(rc), *why ? ": " : "", why) : 0;
+}

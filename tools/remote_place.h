@@ -1,0 +1,8 @@
+// A STORE that is a URL of an object store: its work directory on this node (core/remote/place.h).
+#pragma once
+
+#include "core/remote/place.h"
+
+bool ckpt_is_remote_url(const char *word);
+// malloc'ed. Says why on stderr; 0, or an exit status.
+int ckpt_remote_operand(const struct ckpt_remote_at *at, char **ret_path);
