@@ -5,6 +5,7 @@
 #include "core/cold/stored.h"
 #include "core/cold/stored_here.h"
 #include "core/profile/profile.h"
+#include "core/remote/remote.h"
 #include "core/save/delete.h"
 #include "core/save/stage.h"
 #include "core/step/ask.h"
@@ -104,7 +105,7 @@ json_t *ckpt_row_step(const struct ckpt_listing *l, struct ckpt_step *step, bool
 	    deleted_ns ? ckpt_json_time(ckpt_time_between(-step->store->settings.trash_ns, deleted_ns)) : json_null());
 	set(row, "temporary", json_boolean(s.temporary));
 	set(row, "pinned", json_boolean(s.pinned));
-	set(row, "durable", json_string(s.durable & CKPT_DURABLE_STORE ? "remote" : "local"));
+	set(row, "durable", json_string(ckpt_remote_has(step->store, step->session) ? "remote" : "local"));
 	set_place(row, step, &s);
 	set(row, "sealed", json_boolean(s.sealed));
 	if (metadata) {

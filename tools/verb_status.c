@@ -1,3 +1,4 @@
+#include "core/remote/remote.h"
 #include "core/save/limit.h"
 #include "core/step/holder.h"
 #include "tools/verb.h"
@@ -83,6 +84,7 @@ static json_t *work_bytes(const struct ckpt_listing *l)
 static int status_at_rest(const char *store, json_t **ret_status)
 {
 	struct ckpt_listing l;
+	struct ckpt_remote_queue queue;
 	json_t *staged = NULL;
 	int64_t preempted_at;
 	int rc = ckpt_listing_open(store, CKPT_STORE_READ, &l);
@@ -90,18 +92,21 @@ static int status_at_rest(const char *store, json_t **ret_status)
 	if (rc)
 		return rc;
 	preempted_at = ckpt_should_save_preempted_at(l.store);
+	ckpt_remote_queue(*ckpt_remote_of(l.store), &queue);
 	rc = ckpt_rows_sessions(&l, &staged);
 	if (!rc)
 		*ret_status = ckpt_need(json_pack(
-			"{s:o, s:s, s:n, s:s, s:[], s:{s:i, s:i}, s:{s:i, s:i}, s:{s:i, s:i, s:n}, s:i, s:i, s:i, s:o, "
+			"{s:o, s:s, s:n, s:s, s:[], s:{s:i, s:i}, s:{s:i, s:i}, s:{s:I, s:I, s:n, s:n}, s:i, s:i, s:i, "
+			"s:o, "
 			"s:o, "
 			"s:n, s:o, s:o, s:o, s:b, s:b, s:o}",
 			"store", ckpt_json_text(store), "version", CKPT_VERSION, "passthrough", "durability", "local",
 			"committing", "sealing", "files", 0, "bytes", 0, "cooling", "steps", 0, "bytes", 0, "uploading",
-			"steps", 0, "bytes", 0, "oldest_s", "indexing", 0, "removing", 0, "on_commit", 0, "last_commit",
-			newest_commit(&l), "last_error", newest_error(&l), "memory_bytes", "staged", staged,
-			"work_bytes", work_bytes(&l), "work_limit", limit_json(l.store->settings.work_limit),
-			"saving_in_progress", 0, "preempted", preempted_at >= 0, "preempted_at",
+			"steps", (json_int_t)queue.steps, "bytes", (json_int_t)queue.bytes, "oldest_s", "unreachable_s",
+			"indexing", 0, "removing", 0, "on_commit", 0, "last_commit", newest_commit(&l), "last_error",
+			newest_error(&l), "memory_bytes", "staged", staged, "work_bytes", work_bytes(&l), "work_limit",
+			limit_json(l.store->settings.work_limit), "saving_in_progress", 0, "preempted",
+			preempted_at >= 0, "preempted_at",
 			preempted_at > 0 ? json_integer(preempted_at) : json_null()));
 	if (!rc)
 		json_object_set_new(*ret_status, "room", ckpt_room_json(l.store, staged));
@@ -224,6 +229,20 @@ static void print_staged(const json_t *row)
 		printf("             waits for %s\n", waits);
 }
 
+static void print_queue(const json_t *uploading)
+{
+	json_int_t steps = json_integer_value(json_object_get(uploading, "steps"));
+	const json_t *unreachable = json_object_get(uploading, "unreachable_s");
+	char size[CKPT_SIZE_MAX], since[CKPT_DURATION_MAX];
+
+	if (steps)
+		printf("uploading    %lld step%s, %s\n", (long long)steps, steps == 1 ? "" : "s",
+		       ckpt_size_text((uint64_t)json_integer_value(json_object_get(uploading, "bytes")), size));
+	if (json_is_number(unreachable))
+		printf("remote       does not answer for %s\n",
+		       ckpt_duration_text((int64_t)(json_number_value(unreachable) * 1e9), since));
+}
+
 static void print_status(const char *store, const json_t *s)
 {
 	const json_t *passthrough = json_object_get(s, "passthrough"), *memory = json_object_get(s, "memory_bytes");
@@ -244,6 +263,7 @@ static void print_status(const char *store, const json_t *s)
 		printf("sealing      %lld files\n", json_integer_value(json_object_get(sealing, "files")));
 	if (json_integer_value(json_object_get(cooling, "steps")))
 		printf("cooling      %lld steps\n", json_integer_value(json_object_get(cooling, "steps")));
+	print_queue(json_object_get(s, "uploading"));
 	if (json_is_object(commit))
 		printf("last commit  %s at %s", text_of(commit, "step"), local_time(text_of(commit, "at"), at));
 	if (json_is_number(seconds))

@@ -34,6 +34,19 @@ static bool is_slow(int rc)
 	return rc == -ETIMEDOUT || rc == -EAGAIN || rc == -EPIPE || rc == -ECONNRESET || rc == -EINTR;
 }
 
+// What an object store that does not answer has not got yet waits for the next mount.
+static uint64_t uploads(const json_t *status)
+{
+	bool answers = !json_is_number(json_object_get(json_object_get(status, "uploading"), "unreachable_s"));
+	uint64_t steps = (uint64_t)number_in(status, "uploading", "steps");
+
+	if (answers || !steps)
+		return steps;
+	ckpt_note("the object store does not answer: %llu of its steps wait for the next mount",
+		  (unsigned long long)steps);
+	return 0;
+}
+
 // What the mount still has to do, in things: none when there is nobody to ask. -errno: it cannot be known. *staged is
 // replaced by the steps that are not completed.
 static int pending(const char *store, uint64_t *ret_count, json_t **staged)
@@ -47,8 +60,7 @@ static int pending(const char *store, uint64_t *ret_count, json_t **staged)
 	if (rc)
 		return rc == -ENOENT ? 0 : rc;
 	status = json_loads(reply, 0, NULL);
-	*ret_count = json_array_size(json_object_get(status, "committing")) +
-		     (uint64_t)number_in(status, "uploading", "steps") +
+	*ret_count = json_array_size(json_object_get(status, "committing")) + uploads(status) +
 		     (uint64_t)json_integer_value(json_object_get(status, "on_commit"));
 	json_decref(*staged);
 	*staged = json_incref(json_object_get(status, "staged"));

@@ -175,25 +175,35 @@ static int look_sealed(struct wait *w)
 	return sealed == count ? 0 : NOT_YET;
 }
 
+// Only a mount pushes.
+static int not_there_yet(const struct wait *w)
+{
+	return ckpt_store_holder(w->o.store, NULL)
+		       ? ckpt_fail(w->o.store, "`ckptfs mount` it: a mount pushes what waits",
+				   "nobody has it mounted, and something is not in the object store yet")
+		       : NOT_YET;
+}
+
 static int look_remote(struct wait *w)
 {
 	CLEANUP_FREE char *path = NULL;
 	struct ckpt_remote_queue queue;
 	struct ckpt_step *one;
+	bool is_there;
 	int rc = refresh(w);
 
 	if (rc)
 		return rc;
 	if (!w->o.count) {
 		ckpt_remote_queue(*ckpt_remote_of(w->l.store), &queue);
-		return queue.steps ? NOT_YET : 0;
+		return queue.steps ? not_there_yet(w) : 0;
 	}
 	one = ckpt_listing_look(&w->l, &w->o, w->o.steps[0], &path);
-	rc = !one ? ckpt_fail(w->o.steps[0], "`ckptfs ls --all` lists the steps", "is not a step any more")
-	     : ckpt_remote_has(w->l.store, one->session) ? 0
-							 : NOT_YET;
+	if (!one)
+		return ckpt_fail(w->o.steps[0], "`ckptfs ls --all` lists the steps", "is not a step any more");
+	is_there = ckpt_remote_has(w->l.store, one->session);
 	ckpt_step_unref(one);
-	return rc;
+	return is_there ? 0 : not_there_yet(w);
 }
 
 static int no_remote(const struct wait *w)

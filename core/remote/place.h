@@ -15,6 +15,6 @@ struct ckpt_remote_at {
 };
 
 // The path of the work directory, malloc'ed, with a store in it. -ENOENT: the remote has no store; -EEXIST: the directory is a store of
-// another URL; -EMEDIUMTYPE, -ENOTSUP ...: what the remote has is no store of ours, or a newer one; -EPROTO: it cannot have one (probe.h); else as of the objects. why: as of
-// core/objects/stack.h.
+// another URL; -EMEDIUMTYPE, -ENOTSUP ...: what the remote has is no store of ours, or a newer one; -EPROTO: it cannot have one
+// (core/objects/probe.h); else as of the objects. why: as of core/objects/stack.h.
 int ckpt_remote_place(const struct ckpt_remote_at *at, char **ret_path, char why[CKPT_OBJECTS_WHY_MAX]);
