@@ -28,6 +28,7 @@ static const char *hint_of(int rc)
 	}
 }
 
+// NULL: the cause says it all.
 static const char *text_of(int rc)
 {
 	switch (rc) {
@@ -42,16 +43,22 @@ static const char *text_of(int rc)
 	case -EPROTO:
 		return "a store there would lose steps";
 	default:
-		return strerror(-rc);
+		return NULL;
 	}
 }
 
 int ckpt_remote_operand(const struct ckpt_remote_at *at, char **ret_path)
 {
 	char why[CKPT_OBJECTS_WHY_MAX];
+	const char *text;
 	int rc = ckpt_remote_place(at, ret_path, why);
 
 	if (rc == -ENOMEM)
 		ckpt_need(NULL);
-	return rc ? ckpt_fail(at->url, hint_of(rc), "%s%s%s", text_of(rc), *why ? ": " : "", why) : 0;
+	if (!rc)
+		return 0;
+	text = text_of(rc);
+	if (!text && !*why)
+		text = strerror(-rc);
+	return ckpt_fail(at->url, hint_of(rc), "%s%s%s", text ? text : "", text && *why ? ": " : "", why);
 }
