@@ -60,6 +60,19 @@ static const struct ckpt_state_step *first(const struct choice *c, const struct 
 	return found;
 }
 
+// It was chosen as it is now; what was expired meanwhile is not to come back.
+static int is_still(void *arg, const struct ckpt_state *state)
+{
+	const struct item *it = arg;
+	size_t count;
+	struct ckpt_state_step *const *changed = ckpt_state_changed(state, &count);
+
+	for (size_t i = 0; i < count; i++)
+		if (!strcmp(changed[i]->id, it->id))
+			return changed[i]->latest == it->number;
+	return 0;
+}
+
 static int choose(void *arg, const struct ckpt_state *state)
 {
 	struct choice *c = arg;
@@ -256,7 +269,7 @@ int ckpt_push_next(const struct ckpt_push *p, char ret_name[CKPT_NAME_MAX + 1])
 		memcpy(ret_name, it.name, sizeof(it.name));
 		rc = prepare(p, &it);
 		if (!rc)
-			return send_item(p, &it);
+			return ckpt_journal_look(p->store->journal, is_still, &it) ? send_item(p, &it) : 1;
 		if (rc == -ENODATA || rc == -ESTALE)
 			rc = pack_or_put_off(p, &c);
 	}

@@ -202,7 +202,7 @@ int ckpt_remote_catch_up(struct ckpt_remote *r)
 		rc = check_position(r, &p.at);
 	if (!rc)
 		rc = ckpt_log_read(r->log);
-	if (p.at.seq && is_away(rc)) {
+	if (p.attached && is_away(rc)) {
 		tell(r, rc);
 		rc = 0;
 	}

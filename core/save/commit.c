@@ -558,7 +558,7 @@ static void take_name_in_table_locked(struct attempt *a)
 	struct ckpt_step *step = a->step;
 	bool reopens = ckpt_step_end_reopen_locked(step);
 
-	if (reopens)
+	if (reopens && !strcmp(step->base->name, a->name) && !strcmp(step->base->folder_id, a->folder_id))
 		ckpt_step_bury_locked(step->base, a->record.summary.version, a->record.summary.committed_ns);
 	if (reopens) {
 		a->before = TAKE_PTR(step->base->base); // nobody asks for that any more

@@ -346,6 +346,14 @@ static int append_expiry(struct ckpt_step *step)
 	return rc == -ESTALE && is_expired(step) ? 0 : rc;
 }
 
+// Another node may have it back.
+static bool is_deleted_by_the_log(struct ckpt_step *step)
+{
+	struct ckpt_said said;
+
+	return ckpt_step_said(step->store, step->session, &said) || said.deleted_by;
+}
+
 static int expire(struct ckpt_step *step, struct ckpt_manifest *m, char ret_name[CKPT_TRASH_SESSION_NAME])
 {
 	LOCK_SCOPE(&step->store->acts_lock);
@@ -356,6 +364,8 @@ static int expire(struct ckpt_step *step, struct ckpt_manifest *m, char ret_name
 
 	if (!rc && was_deleted && is_expired(step))
 		return files_out_of_sight(step, ret_name);
+	if (!rc && !is_deleted_by_the_log(step))
+		rc = -ESTALE;
 	if (!rc)
 		rc = take_away(step);
 	if (rc)

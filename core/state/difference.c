@@ -125,6 +125,8 @@ static void change_and_delete(struct difference *d)
 		add(d, kind_of(d->c), MAX(d->newest + 1, d->c->is.version));
 	else if (d->c->is.pinned != d->theirs->is.pinned || d->c->is.temporary != d->theirs->is.temporary)
 		flag(d, MAX(d->newest + 1, d->c->is.version));
+	if (d->c->is.pinned) // what took its place here has its pin; in the trash it gets its own back
+		add(d, CKPT_ACT_FLAG, d->newest + 1);
 	d->time_ns = d->c->deleted_ns;
 	add(d, CKPT_ACT_DELETE, MAX(d->newest + 1, deleted_by));
 	if (has_other_name(d))

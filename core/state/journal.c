@@ -398,6 +398,8 @@ int ckpt_journal_pull(struct ckpt_journal *j, const struct ckpt_pull *pull)
 
 	w.op.body = body;
 	if (!rc)
+		rc = ckpt_pull_check(j->store_id, body, w.op.len); // behind it stands what could not be read any more
+	if (!rc)
 		rc = append_operation(j, &w, &unknown);
 	return rc == -ESTALE ? 0 : rc;
 }
@@ -448,7 +450,7 @@ static struct ckpt_said said_of(const struct ckpt_journal *j, const struct ckpt_
 				  .deleted_by = step->deleted_by,
 				  .last = ckpt_state_last(step),
 				  .deleted_ns = step->deleted_ns,
-				  .pulled = ckpt_state_is_attached(j->state) && !step->since};
+				  .pulled = ckpt_state_is_attached(j->state) && (!step->since || step->shared)};
 }
 
 int ckpt_journal_said(struct ckpt_journal *j, const char *id, struct ckpt_said *ret_said)
@@ -659,11 +661,16 @@ static int by_seq(const void *a, const void *b)
 static int find_needed_locked(const struct ckpt_journal *j, struct needed *n)
 {
 	CLEANUP_FREE const struct ckpt_state_step **steps = NULL;
+	struct ckpt_state_step *const *changed;
 	size_t count = 0;
 	int rc = ckpt_state_steps(j->state, &steps, &count);
 
 	for (size_t i = 0; i < count && !rc; i++)
 		rc = add_needed(n, steps[i]);
+	changed = ckpt_state_changed(j->state, &count);
+	for (size_t i = 0; i < count && !rc; i++)
+		if (changed[i]->shared)
+			rc = add_needed(n, changed[i]->shared);
 	if (n->count)
 		qsort(n->at, n->count, sizeof(*n->at), by_seq);
 	return rc;

@@ -50,7 +50,7 @@ struct ckpt_said {
 	struct ckpt_summary is;
 	uint32_t deleted_by, last; // last: ckpt_state_last()
 	int64_t deleted_ns;
-	bool pulled; // as it is in the log of a remote
+	bool pulled; // the log of a remote has it, as it is here or was
 };
 int ckpt_journal_said(struct ckpt_journal *j, const char *id, struct ckpt_said *ret_said); // -ENOENT
 // All of them, by id. malloc'ed; -ENOMEM.
@@ -68,8 +68,8 @@ struct ckpt_journal_by {
 };
 int ckpt_journal_by(struct ckpt_journal *j, const char *id, uint32_t version, struct ckpt_journal_by *ret_by);
 
-// Of a node's log beside that of a remote (shared.h). One that does not fit is passed over: what it says is known. The outcome of one that
-// failed is unknown; it may be made again.
+// Of a node's log beside that of a remote (shared.h). One that does not fit is passed over: what it says is known. -EBADMSG, -ENOTSUP:
+// its entry cannot be applied, and was not appended. The outcome of one that failed otherwise is unknown; it may be made again.
 int ckpt_journal_pull(struct ckpt_journal *j, const struct ckpt_pull *pull);
 // Another name for a new step whose own another node has taken: the n-th, from 1. -ENOENT: the store has no remote, and so no other node;
 // -EEXIST: that name is taken, too.

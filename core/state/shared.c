@@ -21,7 +21,8 @@ enum {
 	ACT_BYTES = 8,
 };
 
-#define VERSIONS_OF_MERGE 2u // at most so many are added by one
+#define VERSIONS_OF_MERGE 3u           // at most so many are added by one
+#define VERSION_MAX (UINT32_MAX / 2) // of what others say: there is always a next one
 
 static size_t padded(size_t len)
 {
@@ -272,18 +273,35 @@ static void merge_name(struct ckpt_state_step *is, const struct ckpt_state_step 
 	is->is.number = from->is.number;
 }
 
+// Other files than the version with this number has, not only another place for them.
+static bool has_new_files(const struct ckpt_state_step *step, uint32_t known)
+{
+	for (size_t i = step->count; i-- > 0 && step->versions[i].version > known;)
+		if (!ckpt_state_same_files(&step->versions[i]))
+			return true;
+	return false;
+}
+
+// Where both have other files, those of this node come behind the others, which stay as an older version.
+static bool has_our_files(const struct ckpt_state_step *base, const struct ckpt_state_step *theirs,
+			  const struct ckpt_state_step *ours)
+{
+	return !has_files_of(ours, base) &&
+	       (has_files_of(theirs, base) || has_new_files(ours, ckpt_state_newest(base)));
+}
+
 // Into ours, which has room for the versions of theirs and VERSIONS_OF_MERGE more.
 static void merge(const struct ckpt_state_step *base, const struct ckpt_state_step *theirs,
 		  struct ckpt_state_step *ours)
 {
-	bool our_files = !has_files_of(ours, base) && has_files_of(theirs, base);
+	bool our_files = has_our_files(base, theirs, ours);
 	bool pinned = ours->is.pinned != base->is.pinned ? ours->is.pinned : theirs->is.pinned;
 	bool temporary = ours->is.temporary != base->is.temporary ? ours->is.temporary : theirs->is.temporary;
 	bool deleted = is_deleted(base, theirs, ours), replaced = ckpt_state_was_replaced(ours);
 	const struct ckpt_state_step *named = has_name_of(ours, base) ? theirs : ours;
 	struct ckpt_state_version last = *last_version(our_files ? ours : theirs), our_last = *last_version(ours);
 	struct ckpt_state_step is = {.is = our_files ? ours->is : theirs->is};
-	uint32_t newest = ckpt_state_last(theirs), more = theirs->deleted_by && !deleted; // versions to come
+	uint32_t our_top = ckpt_state_last(ours), newest = ckpt_state_last(theirs), more = theirs->deleted_by && !deleted; // versions to come
 	int64_t deleted_ns = theirs->deleted_by ? theirs->deleted_ns : ours->deleted_ns;
 
 	memcpy(is.id, ours->id, sizeof(is.id));
@@ -310,6 +328,10 @@ static void merge(const struct ckpt_state_step *base, const struct ckpt_state_st
 		is.deleted_by = MAX(ckpt_state_newest(&is) + 1, ours->deleted_by);
 		if (!replaced)
 			ckpt_state_add_version(&is, &last.record, CKPT_ACT_DELETE, &our_last.by);
+	}
+	if (ckpt_state_last(&is) < our_top) { // numbers never go back
+		is.is.version = our_top;
+		ckpt_state_add_version(&is, &last.record, CKPT_ACT_FLAG, &our_last.by);
 	}
 	*ours = is;
 }
@@ -390,28 +412,39 @@ static int check_record(const struct pull *p, const struct ckpt_act *a)
 
 	if (rc || !ckpt_act_has_record(a->kind))
 		return rc;
-	rc = strcmp(r.store_id, p->store_id) ? -EBADMSG : 0;
+	rc = strcmp(r.store_id, p->store_id) || r.summary.deleted || !*r.summary.session ||
+			     r.summary.version > VERSION_MAX
+		     ? -EBADMSG
+		     : 0;
 	ckpt_record_done(&r);
 	return rc;
+}
+
+static int check_operation(const struct pull *p, const struct ckpt_operation *op)
+{
+	struct ckpt_act a;
+	int rc;
+
+	if (op->kind == CKPT_PULL_KIND)
+		return -EBADMSG;
+	if (op->kind >= CKPT_ACT_KINDS)
+		return op->required ? -ENOTSUP : 0;
+	rc = ckpt_act_decode(op->kind, op->body, op->len, &a);
+	if (!rc && a.version > VERSION_MAX)
+		rc = -EBADMSG;
+	return rc ? rc : check_record(p, &a);
 }
 
 // All of it can be applied.
 static int check_entry(struct pull *p)
 {
 	struct ckpt_operation op;
-	struct ckpt_act a;
 	int rc = ckpt_log_entry_decode(p->entry_data, p->entry_len, &p->entry);
 
 	if (!rc && strcmp(p->entry.store_id, p->store_id))
 		rc = -EBADMSG;
-	for (size_t cursor = 0; !rc && ckpt_log_entry_next(&p->entry, &cursor, &op);) {
-		if (op.kind == CKPT_PULL_KIND)
-			rc = -EBADMSG;
-		else if (op.kind >= CKPT_ACT_KINDS)
-			rc = op.required ? -ENOTSUP : 0;
-		else if (!(rc = ckpt_act_decode(op.kind, op.body, op.len, &a)))
-			rc = check_record(p, &a);
-	}
+	for (size_t cursor = 0; !rc && ckpt_log_entry_next(&p->entry, &cursor, &op);)
+		rc = check_operation(p, &op);
 	return rc;
 }
 
@@ -461,25 +494,24 @@ static int apply_entry(struct pull *p)
 }
 
 // Nothing of it is left to be pushed, or to be shown.
-static bool is_over(const struct pull *p, size_t i)
+static bool is_over(const struct pull *p, size_t i, bool by_us)
 {
 	const struct ckpt_state_step *c = p->s->changed[i], *base = p->bases[i], *theirs = c->shared;
 
 	if (c->gone)
-		return !theirs || !base || !is_as_it_was(theirs, base);
+		return !theirs || !base || (!by_us && !is_as_it_was(theirs, base));
 	return !theirs && base && has_files_of(c, base);
 }
 
-static void settle(struct pull *p, size_t i, const char *own)
+static void settle(struct pull *p, size_t i, bool by_us)
 {
 	struct ckpt_state_step *c = p->s->changed[i], *base = p->bases[i];
-	bool by_us = !strcmp(p->entry.node, own);
 
 	if (!by_us && base && c->shared && !c->gone && !is_as_it_was(c->shared, base))
 		merge(base, c->shared, c);
 }
 
-static void drop_what_is_over(struct pull *p)
+static void drop_what_is_over(struct pull *p, bool by_us)
 {
 	struct ckpt_state *s = p->s;
 	size_t kept = 0;
@@ -487,7 +519,10 @@ static void drop_what_is_over(struct pull *p)
 	for (size_t i = 0; i < s->changed_count; i++) {
 		struct ckpt_state_step *c = s->changed[i];
 
-		if (!is_over(p, i)) {
+		bool over = is_over(p, i, by_us);
+
+		ckpt_state_step_free(p->bases[i]);
+		if (!over) {
 			s->changed[kept++] = c;
 			continue;
 		}
@@ -501,19 +536,18 @@ static void drop_what_is_over(struct pull *p)
 // All that the remote has is there before a changed step looks for its name.
 static void lower(struct pull *p, const char *own)
 {
+	bool by_us = !strcmp(p->entry.node, own);
 	struct ckpt_state *s = p->s;
 	size_t count = s->changed_count;
 
 	for (size_t i = 0; i < count; i++)
 		s->changed[i]->shared = ckpt_table_find(s, s->changed[i]->id);
 	for (size_t i = 0; i < count; i++)
-		settle(p, i, own);
+		settle(p, i, by_us);
 	for (size_t i = 0; i < count; i++)
 		if (s->changed[i]->shared)
 			ckpt_table_take_out(s, s->changed[i]->shared);
-	drop_what_is_over(p);
-	for (size_t i = 0; i < count; i++)
-		ckpt_state_step_free(p->bases[i]);
+	drop_what_is_over(p, by_us);
 	for (size_t i = 0; i < s->changed_count; i++)
 		if (!s->changed[i]->gone)
 			put_back(s, s->changed[i]);
@@ -614,6 +648,15 @@ int ckpt_shared_pull(struct ckpt_state *s, const char *store_id, const struct ck
 	if (rc >= 0)
 		ckpt_state_add_node(s, ckpt_state_node_place(s, op->node), op->node, op->number);
 	return rc;
+}
+
+int ckpt_pull_check(const char *store_id, const void *body, size_t len)
+{
+	const struct ckpt_operation op = {.body = body, .len = len};
+	struct pull p = {.store_id = store_id, .body = body};
+	int rc = take_body(&p, &op);
+
+	return rc || !p.entry_len ? rc : check_entry(&p);
 }
 
 int ckpt_pull_encode(const struct ckpt_pull *pull, void **ret_body, size_t *ret_len)

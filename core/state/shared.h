@@ -10,7 +10,7 @@
 //   name     whose name was taken meanwhile is called NAME.conflict-HOST, -2, -3 ...; nothing goes for want of a name
 //   deleted  a step that the other has pinned stays; a step that the other has deleted stays deleted, with the changes of both
 //   expired  a step that the other has expired is a step of this node alone, if this node has changed its files; else it is gone
-//   files    those of the remote, unless the PULL says better: an act of its own, that has both (core/remote merges them)
+//   files    those of this node, as the next version: those of the remote stay as an older one; or what an act of the PULL says
 // So all nodes that have read the same log, and have nothing to push, show the same.
 //
 // A PULL whose entry is empty attaches the remote: all that there is is changed then.
@@ -31,6 +31,8 @@ struct ckpt_pull {
 	const struct ckpt_operation *acts; // kind, body and len are read
 	uint32_t act_count;
 };
+// Whether it could be applied, before it is appended: -EBADMSG damaged or hostile, -ENOTSUP newer, and required.
+int ckpt_pull_check(const char *store_id, const void *body, size_t len);
 // malloc'ed; -EINVAL, -EFBIG, -ENOMEM.
 int ckpt_pull_encode(const struct ckpt_pull *pull, void **ret_body, size_t *ret_len);
 

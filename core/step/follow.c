@@ -41,7 +41,11 @@ static void follow_known(struct ckpt_store *s, const struct said_list *l, struct
 				continue;
 			}
 			known[said - l->at] = true;
-			if (!ckpt_step_follow_locked(steps[i], said) && !round)
+			if (ckpt_step_follow_locked(steps[i], said))
+				continue;
+			if (round)
+				s->behind = true; // a save of ours has its name for now
+			else
 				ckpt_step_erase_locked(steps[i]);
 		}
 }
@@ -107,8 +111,8 @@ static int follow(struct ckpt_store *s, struct ckpt_step *const *steps, size_t c
 		known = ckpt_calloc(l.count + 1, sizeof(*known));
 	if (rc || !known)
 		return rc ? rc : -ENOMEM;
-	follow_known(s, &l, steps, count, known);
 	s->behind = false;
+	follow_known(s, &l, steps, count, known);
 	for (size_t i = 0; i < l.count && !rc; i++)
 		if (!known[i] && (!s->writable || l.at[i].pulled)) // a save of our own is entered by its commit
 			rc = enter(s, &l.at[i]);

@@ -705,10 +705,14 @@ static bool is_old_locked(struct ckpt_step *step, const struct ckpt_said *said)
 static bool take_place_locked(struct ckpt_step *step, const struct ckpt_said *said)
 {
 	char folder_id[sizeof(step->folder_id)], name[sizeof(step->name)];
+	struct ckpt_step *there;
 
 	if (ckpt_step_state(step) == CKPT_STEP_COMMITTED && !strcmp(step->name, said->is.name) &&
 	    !strcmp(step->folder_id, said->is.folder_id))
 		return true;
+	there = find_locked(step->store->steps, said->is.folder_id, said->is.name);
+	if ((there && there != step) || reserved_by_another_locked(step, said->is.folder_id, said->is.name))
+		return false;
 	memcpy(folder_id, step->folder_id, sizeof(folder_id));
 	memcpy(name, step->name, sizeof(name));
 	ckpt_step_erase_locked(step);
