@@ -89,10 +89,11 @@ static int read_identity(struct ckpt_objects *objects, json_t **ret_identity)
 	size_t len;
 	int rc = ckpt_objects_get_all(objects, CKPT_OBJECT_IDENTITY, CKPT_STORE_FILE_BYTES_MAX, &data, &len, NULL);
 
-	if (!rc)
-		rc = ckpt_json_load(data, len, JSON_REJECT_DUPLICATES, NULL, ret_identity);
 	if (rc)
-		return rc == -EINVAL || rc == -EFBIG ? -EMEDIUMTYPE : rc;
+		return rc == -EFBIG ? -EMEDIUMTYPE : rc;
+	rc = ckpt_json_load(data, len, JSON_REJECT_DUPLICATES, NULL, ret_identity);
+	if (rc)
+		return rc == -EINVAL ? -EMEDIUMTYPE : rc;
 	rc = ckpt_store_identity_check(*ret_identity, id, &created_ns);
 	if (rc)
 		json_decref(*ret_identity);
