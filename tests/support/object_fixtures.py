@@ -1,10 +1,11 @@
 """Fixtures of object servers: tests/support/object_servers.py says how to use them."""
 
 import os
+import subprocess
 
 import pytest
 
-from support.object_servers import FaultProxy, is_installed, new_prefix, running_server
+from support.object_servers import FaultProxy, install, is_installed, new_prefix, running_server
 
 FULL = os.environ.get("CKPT_TEST_FULL", "") not in ("", "0")
 CHOSEN = os.environ.get("CKPT_TEST_S3_SERVER")
@@ -16,6 +17,10 @@ def s3_server(request):
     """A real server that keeps its word on conditions."""
     if request.param == "ceph-rgw" and not is_installed("ceph-rgw"):
         pytest.skip("Ceph RGW is not installed here: tests/servers/ceph-rgw install, as root")
+    try:
+        install(request.param)
+    except (OSError, subprocess.CalledProcessError) as e:
+        pytest.skip(f"{request.param} cannot be installed here: {e}")
     with running_server(request.param) as server:
         yield server
 
