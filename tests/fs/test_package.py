@@ -15,7 +15,7 @@ pytestmark = pytest.mark.timeout(120)
 FILES = {
     "usr/bin/ckptfs", "usr/sbin/mount.fuse.ckptfs", "usr/lib/systemd/system/ckptfs@.service", "usr/share/bash-completion/completions/ckptfs",
     "usr/share/man/man1/ckptfs.1", "usr/share/man/man5/ckptfs-format.5", "usr/share/man/man5/ckptfs-policy.5",
-    "usr/share/man/man7/ckptfs.7", "usr/share/man/man7/ckptfs-steps.7", "usr/share/man/man8/mount.fuse.ckptfs.8",
+    "usr/share/man/man7/ckptfs.7", "usr/share/man/man7/ckptfs-remote.7", "usr/share/man/man7/ckptfs-steps.7", "usr/share/man/man8/mount.fuse.ckptfs.8",
     "usr/share/doc/ckptfs/README.md", "usr/share/doc/ckptfs/LICENSE", "usr/share/doc/ckptfs/copyright",
     "usr/include/ckptfs.h", "usr/lib/libckptfs.so", "usr/lib/libckptfs.so.1", "usr/lib/libckptfs.so.1.0.0", "usr/lib/pkgconfig/ckptfs.pc", "usr/lib/cmake/ckptfs/ckptfs-config.cmake",
     "usr/lib/cmake/ckptfs/ckptfs-config-version.cmake"}
@@ -158,7 +158,7 @@ def test_format_page_has_all_of_the_format(root):
     assert [line for line in plain[1:] if line not in page] == []
 
 
-@pytest.mark.parametrize("page", ["ckptfs.7", "ckptfs-steps.7", "ckptfs-policy.5"])
+@pytest.mark.parametrize("page", ["ckptfs.7", "ckptfs-steps.7", "ckptfs-remote.7", "ckptfs-policy.5"])
 def test_page_from_markdown_has_all_of_it(root, page):
     name, section = page.rsplit(".", 1)
     shown = squeezed(rendered(root / f"usr/share/man/man{section}/{page}", width=400))
@@ -171,7 +171,7 @@ def test_page_from_markdown_has_all_of_it(root, page):
 
 
 # What people read first: README.md and the pages. Their commands, options and links exist.
-TEXTS = ["README.md", "tools/man/ckptfs.7.md", "tools/man/ckptfs-steps.7.md", "tools/man/ckptfs-policy.5.md"]
+TEXTS = ["README.md", "tools/man/ckptfs.7.md", "tools/man/ckptfs-steps.7.md", "tools/man/ckptfs-remote.7.md", "tools/man/ckptfs-policy.5.md"]
 
 
 def test_readme_is_short():

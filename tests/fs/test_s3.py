@@ -227,6 +227,8 @@ def test_a_save_does_not_wait_for_a_dead_server(node, dead, world, url, scratch,
     began = time.monotonic()
     made["2000"] = first.save("2000")
     assert time.monotonic() - began < 2
+    done = refused(world, url, scratch / "mnt-c", f"work_dir={scratch}/work-c,endpoint={s3_server.endpoint}")
+    assert "look at the endpoint" in done.stderr
     wait_until(first.errors, 40, "a line in errors")
     began = time.monotonic()
     made["3000"] = first.save("3000")
@@ -236,8 +238,6 @@ def test_a_save_does_not_wait_for_a_dead_server(node, dead, world, url, scratch,
     first.start()
     assert first.listing() == ["1000", "2000", "3000"]
     assert {name: trees.describe(first / name) for name in made} == made
-    done = refused(world, url, scratch / "mnt-c", f"work_dir={scratch}/work-c,endpoint={s3_server.endpoint}")
-    assert "look at the endpoint" in done.stderr
     dead.back()
     first.wait(timeout=70)
     first.lose()
@@ -277,6 +277,70 @@ def test_of_two_steps_of_one_name_none_is_lost(node, fault_proxy):
         assert os.readlink(n / "latest") == "1000"
         assert trees.describe(n / "1000") == ours
         assert trees.describe(n / conflict) == theirs
+
+
+# --- Steps that another node has saved ---------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def elsewhere(node):
+    """A node that has step 1000 from the bucket alone."""
+    first = node("a")
+    is_there = first.save("1000")
+    first.wait("1000")
+    first.lose()
+    second = node("b")
+    assert trees.describe(second / "1000") == is_there
+    return second
+
+
+def test_a_step_of_another_node_is_deleted_renamed_and_pinned_here(elsewhere, node, ckptfs):
+    ckptfs("pin", elsewhere.path, "1000")
+    os.rename(elsewhere / "1000", elsewhere / "5000")
+    elsewhere.wait()
+    third = node("c")
+    assert third.listing() == ["5000"] and ckptfs.json("info", third.path, "5000")["pinned"]
+    ckptfs("unpin", third.path, "5000")
+    shutil.rmtree(third / "5000")
+    assert third.listing() == []
+    third.wait()
+    wait_until(lambda: elsewhere.listing() == [], SEEN, "what was done there")
+
+
+@pytest.mark.xfail(strict=True, reason="undelete says ESTALE: its directory in sessions/ is not on this node")
+def test_a_step_of_another_node_is_undeleted(elsewhere, ckptfs):
+    is_there = trees.describe(elsewhere / "1000")
+    ckptfs("rm", elsewhere.path, "1000")
+    assert elsewhere.listing() == []
+    ckptfs("undelete", elsewhere.path, "1000")
+    assert trees.describe(elsewhere / "1000") == is_there
+
+
+@pytest.mark.xfail(strict=True, reason="ENOENT: its directory in sessions/ is not on this node")
+def test_a_file_is_added_to_a_step_of_another_node(elsewhere, node):
+    trees.write(elsewhere / "1000/late.bin", b"late")
+    is_there = trees.describe(elsewhere / "1000")
+    elsewhere.wait("1000")
+    elsewhere.lose()
+    assert trees.describe(node("c") / "1000") == is_there
+
+
+@pytest.mark.xfail(strict=True, reason="verify says that the directory in sessions/ is missing")
+def test_a_step_of_another_node_is_verified(elsewhere, ckptfs):
+    ckptfs("verify", "--read-data", elsewhere.path, "1000")
+
+
+@pytest.mark.xfail(strict=True, reason="ENOENT: its directory in sessions/ is not on this node")
+def test_a_step_of_another_node_is_warmed(elsewhere, ckptfs):
+    is_there = trees.describe(elsewhere / "1000")
+    ckptfs("warm", elsewhere.path, "1000")
+    assert trees.describe(elsewhere / "1000") == is_there
+
+
+@pytest.mark.xfail(strict=True, reason="a read-only mount reads nothing of the remote's log: it shows no step, and no error")
+def test_a_read_only_mount_shows_the_bucket(elsewhere, node):
+    is_there = trees.describe(elsewhere / "1000")
+    assert trees.describe(node("c", options=["ro"]) / "1000") == is_there
 
 
 # --- What is refused ----------------------------------------------------------------------------------------------------------
