@@ -156,6 +156,26 @@ def test_files_added_later_and_removed_ones_are_pushed(node, ckptfs):
     assert trees.describe(node("b") / "1000") == is_there
 
 
+@pytest.mark.xfail(strict=True, reason="the step is pushed, its folder is not: `wait --remote` says 0, and no other node shows the step")
+def test_a_step_in_a_folder_is_on_another_node(node):
+    first = node("a")
+    (first / "run").mkdir()
+    is_there = first.save("run/step_5")
+    first.wait("run/step_5")
+    first.lose()
+    assert trees.describe(node("b") / "run/step_5") == is_there
+
+
+@pytest.mark.xfail(strict=True, reason="options of later mounts are ignored: those in store.json of the work directory hold")
+def test_a_later_mount_has_another_endpoint(node, fault_proxy):
+    """The server has moved: the new address is said at the next mount."""
+    node("a").umount()
+    again = node("a", fault_proxy.endpoint)
+    again.save("1000")
+    again.wait("1000")
+    assert fault_proxy.counts()["by_op"].get("PutObject")
+
+
 # --- Crashes --------------------------------------------------------------------------------------------------------------------
 
 
