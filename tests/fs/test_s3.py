@@ -15,6 +15,7 @@ import pytest
 
 from servers.schedule import random_schedule
 from support import trees
+from support.fixtures import FULL
 from support.mounting import Mount, mounts_below, wait_until
 from support.object_servers import running_server
 
@@ -469,7 +470,7 @@ def test_a_secret_stands_nowhere(node, fault_proxy, s3_server):
 
 
 @pytest.mark.timeout(120)
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", range(20 if FULL else 3))
 def test_every_save_gets_through_a_random_schedule(node, fault_proxy, seed):
     """The rules of a schedule end, so that whoever goes on succeeds. Both nodes are behind it, the last one is not."""
     schedule = random_schedule(seed, 16, ops=["PutObject", "GetObject", "HeadObject", "ListObjectsV2"])
