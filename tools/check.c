@@ -5,6 +5,7 @@
 #include "core/base/util.h"
 #include "core/base/uuid.h"
 #include "core/cold/pack.h"
+#include "core/save/session.h"
 #include "core/step/amending.h"
 #include "core/step/attributes.h"
 #include "core/step/follow.h"
@@ -565,6 +566,15 @@ static bool has_strangers(const struct ckpt_manifest *m, bool is_first)
 	return false;
 }
 
+// Its files need not be here: the packs have them.
+static bool is_of_another_node(const struct check *k, int fd)
+{
+	struct ckpt_said said;
+
+	return fd < 0 ? !ckpt_journal_said(k->c->store->journal, k->session, &said) && said.pulled
+		      : fgetxattr(fd, CKPT_PULLED_XATTR, NULL, 0) >= 0;
+}
+
 void ckpt_check_files(const struct ckpt_check *c, const struct ckpt_manifest *m, const struct ckpt_summary *summary)
 {
 	struct check *k = ckpt_need(calloc(1, sizeof(*k)));
@@ -582,7 +592,11 @@ void ckpt_check_files(const struct ckpt_check *c, const struct ckpt_manifest *m,
 	k->told = ckpt_need(calloc(ckpt_manifest_pack_count(m) + 1, sizeof(*k->told)));
 	ckpt_manifest_entry(m, 0, &root);
 	fd = ckpt_sys.open(c->store->sessions_fd, k->session, O_RDONLY | O_DIRECTORY, 0);
-	if (fd < 0) {
+	if (is_of_another_node(k, fd)) {
+		check_packs(k);
+		if (fd >= 0)
+			ckpt_sys.close(fd);
+	} else if (fd < 0) {
 		bad(k, "its files are gone: sessions/%s: %s", k->session, strerror(-fd));
 		tell(k);
 	} else {

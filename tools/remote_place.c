@@ -1,6 +1,8 @@
 #include "tools/remote_place.h"
 
 #include "core/base/util.h"
+#include "core/step/holder.h"
+#include "core/store/open.h"
 #include "tools/output.h"
 
 bool ckpt_is_remote_url(const char *word)
@@ -42,9 +44,22 @@ static const char *text_of(int rc)
 		return "the store was made by a newer ckptfs";
 	case -EPROTO:
 		return "a store there would lose steps";
+	case -EACCES:
+		return "Permission denied";
 	default:
 		return NULL;
 	}
+}
+
+// What others have appended, where no mount here reads it anyway. A store that cannot be asked shows what it knows.
+static int catch_up(const char *path)
+{
+	struct ckpt_store *s;
+	int rc = ckpt_store_holder(path, NULL) ? ckpt_store_open(path, CKPT_STORE_WRITE, NULL, &s) : -EBUSY;
+
+	if (!rc)
+		ckpt_store_close(s);
+	return rc == -EBUSY ? 0 : rc;
 }
 
 int ckpt_remote_operand(const struct ckpt_remote_at *at, char **ret_path)
@@ -53,6 +68,11 @@ int ckpt_remote_operand(const struct ckpt_remote_at *at, char **ret_path)
 	const char *text;
 	int rc = ckpt_remote_place(at, ret_path, why);
 
+	if (!rc && !at->make) {
+		rc = catch_up(*ret_path);
+		if (rc)
+			free(TAKE_PTR(*ret_path));
+	}
 	if (rc == -ENOMEM)
 		ckpt_need(NULL);
 	if (!rc)

@@ -201,8 +201,13 @@ static int look_remote(struct wait *w)
 	one = ckpt_listing_look(&w->l, &w->o, w->o.steps[0], &path);
 	if (!one)
 		return ckpt_fail(w->o.steps[0], "`ckptfs ls --all` lists the steps", "is not a step any more");
+	if (*one->folder_id)
+		rc = ckpt_fail(w->o.steps[0], "save it at the root of the store",
+			       "steps in a folder are not seen on other machines in this version");
 	is_there = ckpt_remote_has(w->l.store, one->session);
 	ckpt_step_unref(one);
+	if (rc)
+		return rc;
 	return is_there ? 0 : not_there_yet(w);
 }
 

@@ -175,6 +175,39 @@ static int make_store(const struct ckpt_remote_at *at, const char *path, char *w
 
 // --- The whole --------------------------------------------------------------------------------------------------------
 
+static bool is_url(const char *a, const char *b)
+{
+	size_t a_len = strlen(a), b_len = strlen(b);
+
+	while (a_len && a[a_len - 1] == '/')
+		a_len--;
+	while (b_len && b[b_len - 1] == '/')
+		b_len--;
+	return a_len == b_len && !memcmp(a, b, a_len);
+}
+
+// Options that are said now hold from now on: the server has moved, or the keys are others.
+static int take_options(const struct ckpt_remote_at *at, int dirfd, json_t *identity)
+{
+	json_t *remote = at->options ? remote_json(at) : NULL;
+	CLEANUP_FREE char *text = NULL;
+	int rc = 0;
+
+	if (!at->options)
+		return 0;
+	if (!remote)
+		return -ENOMEM;
+	if (json_equal(json_object_get(remote, "options"), json_object_get(json_object_get(identity, "remote"), "options"))) {
+		json_decref(remote);
+		return 0;
+	}
+	if (json_object_set_new(identity, "remote", remote))
+		return -ENOMEM;
+	text = ckpt_json_dump(json_incref(identity), JSON_INDENT(2));
+	rc = text ? ckpt_store_file_write(dirfd, CKPT_OBJECT_IDENTITY, text) : -ENOMEM;
+	return rc;
+}
+
 static int check_store(const struct ckpt_remote_at *at, const char *path)
 {
 	CLEANUP_FD int dirfd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -185,7 +218,7 @@ static int check_store(const struct ckpt_remote_at *at, const char *path)
 	if (rc)
 		return rc;
 	url = json_string_value(json_object_get(json_object_get(identity, "remote"), "url"));
-	rc = url && !strcmp(url, at->url) ? 0 : -EEXIST;
+	rc = url && is_url(url, at->url) ? take_options(at, dirfd, identity) : -EEXIST;
 	json_decref(identity);
 	return rc;
 }

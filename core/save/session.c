@@ -34,6 +34,13 @@ static int make_directories(struct ckpt_step *step, const struct ckpt_manifest *
 	return rc;
 }
 
+static int mark(int dirfd, const char *name)
+{
+	CLEANUP_FD int fd = ckpt_sys.open(dirfd, name, O_RDONLY | O_DIRECTORY, 0);
+
+	return fd < 0 ? fd : ckpt_sys.fsetxattr(fd, CKPT_PULLED_XATTR, "1", 1, 0);
+}
+
 // Whole before it has its name: a parent stands before what is in it in a manifest.
 static int make(struct ckpt_step *step)
 {
@@ -49,6 +56,8 @@ static int make(struct ckpt_step *step)
 	snprintf(name, sizeof(name), CKPT_TRASH_DROP "%s", uuid); // what a crash leaves of it goes as such
 	rc = make_directories(step, m, name);
 	ckpt_manifest_unref(m);
+	if (!rc)
+		rc = mark(s->trash_fd, name);
 	if (!rc)
 		rc = ckpt_sys.rename(s->trash_fd, name, s->sessions_fd, step->session, RENAME_NOREPLACE);
 	if (!rc)

@@ -3,6 +3,8 @@
 // Threads: any. Blocks on the disk.
 #pragma once
 
+#define CKPT_PULLED_XATTR "user.ckptfs.pulled" // of such a directory: not all files have to be in it
+
 #include "core/step/step.h"
 
 // sessions/UUID, opened; made first, with the directories of the step's version, where the step came from a remote and has none. -errno.

@@ -195,7 +195,6 @@ def test_a_step_in_a_folder_is_on_another_node(node):
     assert trees.describe(node("b") / "run/step_5") == is_there
 
 
-@pytest.mark.xfail(strict=True, reason="options of later mounts are ignored: those in store.json of the work directory hold")
 def test_a_later_mount_has_another_endpoint(node, fault_proxy):
     """The server has moved: the new address is said at the next mount."""
     node("a").umount()
@@ -356,7 +355,6 @@ def test_a_step_of_another_node_is_deleted_renamed_and_pinned_here(elsewhere, no
     wait_until(lambda: elsewhere.listing() == [], SEEN, "what was done there")
 
 
-@pytest.mark.xfail(strict=True, reason="undelete says ESTALE: its directory in sessions/ is not on this node")
 def test_a_step_of_another_node_is_undeleted(elsewhere, ckptfs):
     is_there = trees.describe(elsewhere / "1000")
     ckptfs("rm", elsewhere.path, "1000")
@@ -365,7 +363,6 @@ def test_a_step_of_another_node_is_undeleted(elsewhere, ckptfs):
     assert trees.describe(elsewhere / "1000") == is_there
 
 
-@pytest.mark.xfail(strict=True, reason="ENOENT: its directory in sessions/ is not on this node")
 def test_a_file_is_added_to_a_step_of_another_node(elsewhere, node):
     trees.write(elsewhere / "1000/late.bin", b"late")
     is_there = trees.describe(elsewhere / "1000")
@@ -374,19 +371,16 @@ def test_a_file_is_added_to_a_step_of_another_node(elsewhere, node):
     assert trees.describe(node("c") / "1000") == is_there
 
 
-@pytest.mark.xfail(strict=True, reason="verify says that the directory in sessions/ is missing")
 def test_a_step_of_another_node_is_verified(elsewhere, ckptfs):
     ckptfs("verify", "--read-data", elsewhere.path, "1000")
 
 
-@pytest.mark.xfail(strict=True, reason="ENOENT: its directory in sessions/ is not on this node")
 def test_a_step_of_another_node_is_warmed(elsewhere, ckptfs):
     is_there = trees.describe(elsewhere / "1000")
     ckptfs("warm", elsewhere.path, "1000")
     assert trees.describe(elsewhere / "1000") == is_there
 
 
-@pytest.mark.xfail(strict=True, reason="a read-only mount reads nothing of the remote's log: it shows no step, and no error")
 def test_a_read_only_mount_shows_the_bucket(elsewhere, node):
     is_there = trees.describe(elsewhere / "1000")
     assert trees.describe(node("c", options=["ro"]) / "1000") == is_there
