@@ -197,7 +197,8 @@ static int take_options(const struct ckpt_remote_at *at, int dirfd, json_t *iden
 		return 0;
 	if (!remote)
 		return -ENOMEM;
-	if (json_equal(json_object_get(remote, "options"), json_object_get(json_object_get(identity, "remote"), "options"))) {
+	if (json_equal(json_object_get(remote, "options"),
+		       json_object_get(json_object_get(identity, "remote"), "options"))) {
 		json_decref(remote);
 		return 0;
 	}

@@ -21,7 +21,7 @@ enum {
 	ACT_BYTES = 8,
 };
 
-#define VERSIONS_OF_MERGE 3u           // at most so many are added by one
+#define VERSIONS_OF_MERGE 3u         // at most so many are added by one
 #define VERSION_MAX (UINT32_MAX / 2) // of what others say: there is always a next one
 
 static size_t padded(size_t len)
@@ -301,7 +301,8 @@ static void merge(const struct ckpt_state_step *base, const struct ckpt_state_st
 	const struct ckpt_state_step *named = has_name_of(ours, base) ? theirs : ours;
 	struct ckpt_state_version last = *last_version(our_files ? ours : theirs), our_last = *last_version(ours);
 	struct ckpt_state_step is = {.is = our_files ? ours->is : theirs->is};
-	uint32_t our_top = ckpt_state_last(ours), newest = ckpt_state_last(theirs), more = theirs->deleted_by && !deleted; // versions to come
+	uint32_t our_top = ckpt_state_last(ours), newest = ckpt_state_last(theirs),
+		 more = theirs->deleted_by && !deleted; // versions to come
 	int64_t deleted_ns = theirs->deleted_by ? theirs->deleted_ns : ours->deleted_ns;
 
 	memcpy(is.id, ours->id, sizeof(is.id));
