@@ -31,6 +31,7 @@
 #include "fs/mount_check.h"
 #include "fs/notify.h"
 #include "fs/ops.h"
+#include "fs/shown.h"
 #include "fs/signals.h"
 #include "fs/unstage.h"
 
@@ -438,6 +439,11 @@ static void renew(void *arg, struct ckpt_step *from, struct ckpt_step *to)
 	node_unref(fs, top);
 }
 
+static void step_changed(void *fs, struct ckpt_step *step, struct ckpt_manifest *was, struct ckpt_manifest *is)
+{
+	shown_change(fs, step, was, is);
+}
+
 static int open_store(struct ckpt_fs *fs)
 {
 	int rc;
@@ -453,6 +459,8 @@ static int open_store(struct ckpt_fs *fs)
 	fs->store->calls.write_back_arg = fs;
 	fs->store->calls.renew = renew;
 	fs->store->calls.renew_arg = fs;
+	fs->store->calls.changed = step_changed;
+	fs->store->calls.changed_arg = fs;
 	fs->store->calls.gone = folder_step_gone;
 	fs->store->calls.gone_arg = fs;
 	fs->store->calls.listed = folder_step_listed;

@@ -151,7 +151,7 @@ static int attach(struct ckpt_remote *r)
 	return ckpt_journal_pull(r->store->journal, &(struct ckpt_pull){.host = host});
 }
 
-static void tell(struct ckpt_remote *r, int rc)
+static void tell_failure(struct ckpt_remote *r, int rc)
 {
 	char why[CKPT_OBJECTS_WHY_MAX];
 
@@ -203,7 +203,7 @@ int ckpt_remote_catch_up(struct ckpt_remote *r)
 	if (!rc)
 		rc = ckpt_log_read(r->log);
 	if (p.attached && is_away(rc)) {
-		tell(r, rc);
+		tell_failure(r, rc);
 		rc = 0;
 	}
 	r->news = false;
@@ -216,25 +216,35 @@ int ckpt_remote_catch_up(struct ckpt_remote *r)
 struct known {
 	struct ckpt_step **steps;
 	struct ckpt_step_name *names;
+	struct ckpt_version **versions;
 	size_t count;
 };
 
 static void known_done(struct known *k)
 {
+	for (size_t i = 0; k->versions && i < k->count; i++)
+		ckpt_version_unref(k->versions[i]);
 	if (k->steps)
 		ckpt_step_list_free(k->steps, k->count);
 	free(k->names);
+	free(k->versions);
 }
 
 static int list_known(struct ckpt_store *s, struct known *k)
 {
 	int rc = ckpt_step_list(s, NULL, 1u << CKPT_STEP_COMMITTED, &k->steps, &k->count);
 
-	if (!rc && !(k->names = ckpt_calloc(k->count + 1, sizeof(*k->names))))
-		rc = -ENOMEM;
-	for (size_t i = 0; i < k->count && !rc; i++)
+	if (rc)
+		return rc;
+	k->names = ckpt_calloc(k->count + 1, sizeof(*k->names));
+	k->versions = ckpt_calloc(k->count + 1, sizeof(struct ckpt_version *));
+	if (!k->names || !k->versions)
+		return -ENOMEM;
+	for (size_t i = 0; i < k->count; i++) {
 		ckpt_step_name(k->steps[i], &k->names[i]);
-	return rc;
+		k->versions[i] = ckpt_step_version(k->steps[i]);
+	}
+	return 0;
 }
 
 static bool is_elsewhere(struct ckpt_step *step, const struct ckpt_step_name *was)
@@ -246,11 +256,29 @@ static bool is_elsewhere(struct ckpt_step *step, const struct ckpt_step_name *wa
 	       strcmp(is.folder_id, was->folder_id);
 }
 
-static void tell_gone(struct ckpt_store *s, const struct known *k)
+// Files that another node has changed are asked for anew. What cannot be read is not told: who opens it reads it, or gets the error.
+static void tell_changed(struct ckpt_step *step, const struct ckpt_version *was)
 {
-	for (size_t i = 0; i < k->count && s->calls.gone; i++)
-		if (is_elsewhere(k->steps[i], &k->names[i]))
-			s->calls.gone(s->calls.gone_arg, k->steps[i]);
+	CLEANUP_VERSION struct ckpt_version *is = ckpt_step_version(step);
+	struct ckpt_manifest *before = NULL, *now = NULL;
+
+	if (is == was || !memcmp(is->is.manifest_sha256, was->is.manifest_sha256, sizeof(is->is.manifest_sha256)))
+		return;
+	if (!ckpt_step_read_manifest(step, &was->is, &before) && !ckpt_step_read_manifest(step, &is->is, &now))
+		step->store->calls.changed(step->store->calls.changed_arg, step, before, now);
+	ckpt_manifest_unref(before);
+	ckpt_manifest_unref(now);
+}
+
+static void tell(struct ckpt_store *s, const struct known *k)
+{
+	for (size_t i = 0; i < k->count && k->versions; i++)
+		if (is_elsewhere(k->steps[i], &k->names[i])) {
+			if (s->calls.gone)
+				s->calls.gone(s->calls.gone_arg, k->steps[i]);
+		} else if (s->calls.changed) {
+			tell_changed(k->steps[i], k->versions[i]);
+		}
 }
 
 // The steps follow what was read.
@@ -267,7 +295,8 @@ static int follow(struct ckpt_remote *r)
 	if (!rc)
 		r->news = false;
 	ckpt_lock_drop(&s->acts_lock);
-	tell_gone(s, &k);
+	if (!rc)
+		tell(s, &k);
 	return rc;
 }
 
@@ -319,7 +348,7 @@ static int64_t failed(struct ckpt_remote *r, int rc)
 	}
 	ckpt_lock_drop(&r->lock);
 	if (tells)
-		tell(r, rc);
+		tell_failure(r, rc);
 	r->again_ns = MIN(again_ns * 2, AGAIN_MOST_NS);
 	return now_ns + again_ns;
 }

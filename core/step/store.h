@@ -41,6 +41,9 @@ struct ckpt_store_calls {
 	// The same of a step that was deleted although nobody asked for it.
 	void (*gone)(void *arg, struct ckpt_step *step);
 	void *gone_arg;
+	// Another node has changed files of it. The manifests of before and of now are borrowed.
+	void (*changed)(void *arg, struct ckpt_step *step, struct ckpt_manifest *was, struct ckpt_manifest *is);
+	void *changed_arg;
 	// And of one that was completed by quiet: it is listed now.
 	void (*listed)(void *arg, struct ckpt_step *step);
 	void *listed_arg;
