@@ -68,7 +68,7 @@ static int64_t thinned_ns(const struct ckpt_older *o)
 {
 	if (!o->edited || !o[1].edited)
 		return INT64_MAX;
-	if (o[1].made_ns - o->made_ns < ONE_EDIT_NS)
+	if (o[1].made_ns - o->made_ns < ONE_EDIT_NS && o[1].node == o->node)
 		return o[1].made_ns;
 	return hour(o->made_ns) == hour(o[1].made_ns) ? o->made_ns + HOUR_NS : INT64_MAX;
 }
@@ -109,6 +109,7 @@ static int add(struct gather *g, const struct ckpt_state_version *v)
 	g->at[g->count++] = (struct ckpt_older){.first = v->version,
 						.made_ns = v->committed_ns,
 						.replaced_ns = INT64_MAX,
+						.node = v->by.node,
 						.edited = v->files == CKPT_FILES_EDITED};
 	return 0;
 }

@@ -19,6 +19,7 @@ struct ckpt_older {
 	uint32_t says;        // of them the newest that is no deletion: its manifest says where the bytes are
 	int64_t made_ns;      // the commit of the first
 	int64_t replaced_ns;  // that of what came in its place; INT64_MAX: it is current
+	uint32_t node;        // that made them, as of core/state/state.h
 	bool edited;          // an edit made them; else a save, or a version that was restored
 	bool repacked;        // bytes were moved, or got their seals, by one of the versions
 	bool over;            // rule 1
