@@ -172,9 +172,9 @@ static int open_state(struct ckpt_step *step, const struct ckpt_older *o, struct
 
 	if (rc)
 		return rc == -ENOENT ? -EBADMSG : rc;
-	*ret_version = ckpt_version_new(&r.summary);
+	*ret_version = ckpt_version_new(&r.summary, NULL);
 	ckpt_record_done(&r);
-	return 0;
+	return *ret_version ? 0 : -ENOMEM;
 }
 
 static int open_number(struct ckpt_step *step, uint32_t number, bool expired_too, struct ckpt_version **ret_version)

@@ -164,6 +164,11 @@ static struct ckpt_step *new_locked(struct ckpt_store *s)
 	step->refs = 1;
 	step->dirfd = -1;
 	step->version = &ckpt_version_none;
+	step->born.spare = malloc(sizeof(*step->born.spare));
+	if (!step->born.spare) {
+		free(step);
+		return NULL;
+	}
 	ckpt_lock_init(&step->lock, CKPT_LOCK_STEP);
 	pthread_cond_init(&step->changed, NULL);
 	step->incarnation = ++s->steps->incarnations;
@@ -200,6 +205,7 @@ void ckpt_step_unref(struct ckpt_step *step)
 	ckpt_step_unref(step->base);
 	ckpt_manifest_unref(step->manifest);
 	ckpt_version_unref(step->version);
+	free(step->born.spare);
 	pthread_cond_destroy(&step->changed);
 	ckpt_lock_done(&step->lock);
 	free(step);
@@ -228,9 +234,9 @@ uint64_t ckpt_step_bytes(struct ckpt_step *step)
 void ckpt_step_set_version_locked(struct ckpt_step *step, const struct ckpt_summary *is)
 {
 	if (step->version == &ckpt_version_none)
-		step->born = (struct ckpt_born){is->dir_ino, is->sequence, is->first_committed_ns};
+		step->born = (struct ckpt_born){is->dir_ino, is->sequence, is->first_committed_ns, step->born.spare};
 	ckpt_version_unref(step->version);
-	step->version = ckpt_version_new(is);
+	step->version = ckpt_version_new(is, &step->born.spare);
 }
 
 static bool is_committing(enum ckpt_step_state state)

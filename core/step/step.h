@@ -39,11 +39,12 @@ enum ckpt_step_state {
 
 struct ckpt_pending; // a name that a commit will give
 
-// Facts of a step that no later version changes; set once, by its commit.
+// Facts of a step that no later version changes; set once, by its commit. And what it was born with:
 struct ckpt_born {
 	uint64_t dir_ino;
 	uint64_t sequence; // commits of the store at its own
 	int64_t first_committed_ns;
+	struct ckpt_version *spare; // so that its next version needs no memory; guarded by lock
 };
 
 // A module keeps its own facts of a step in a part of it (core/base/part.h): ckpt_staging_of(step) of stage.h, and so on.

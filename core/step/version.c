@@ -1,6 +1,7 @@
 #include "core/step/version.h"
 
 #include "core/base/sys.h"
+#include "core/base/util.h"
 
 #include <stdlib.h>
 
@@ -8,12 +9,18 @@
 
 struct ckpt_version ckpt_version_none = {.refs = 1};
 
-struct ckpt_version *ckpt_version_new(const struct ckpt_summary *is)
+struct ckpt_version *ckpt_version_new(const struct ckpt_summary *is, struct ckpt_version **spare)
 {
-	struct ckpt_version *v;
+	struct ckpt_version *v = malloc(sizeof(*v));
 
-	while (!(v = malloc(sizeof(*v))))
+	if (!v && spare)
+		v = TAKE_PTR(*spare);
+	while (!v && spare && !(v = malloc(sizeof(*v))))
 		ckpt_sys.sleep_ns(WAIT_NS);
+	if (!v)
+		return NULL;
+	if (spare && !*spare)
+		*spare = malloc(sizeof(*v));
 	*v = (struct ckpt_version){.refs = 1, .is = *is};
 	return v;
 }

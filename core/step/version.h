@@ -13,8 +13,9 @@ struct ckpt_version {
 // That of a step which was never committed: all zero, and never freed.
 extern struct ckpt_version ckpt_version_none;
 
-// With one reference. Waits for memory, and so never fails: what the log says has happened, and the step has to show it.
-struct ckpt_version *ckpt_version_new(const struct ckpt_summary *is);
+// With one reference. NULL: no memory. With a spare one (malloc'ed, or NULL), which is used where there is no memory, and made again once there
+// is, it never fails, and waits if need be: what the log says has happened, and the step has to show it.
+struct ckpt_version *ckpt_version_new(const struct ckpt_summary *is, struct ckpt_version **spare);
 struct ckpt_version *ckpt_version_ref(struct ckpt_version *v);
 void ckpt_version_unref(struct ckpt_version *v); // NULL is fine
 
