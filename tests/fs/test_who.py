@@ -30,7 +30,7 @@ ctypes.CDLL(None).prctl(15, name, 0, 0, 0)
 def made_by(ckptfs, store, name):
     """[(event, program, uid)] of each version."""
     versions = ckptfs.json("info", store, name)["versions"]
-    node = json.loads((store / "store.json").read_text())["id"]
+    node = json.loads((store / "store.json").read_text())["node"]
     assert all(v["by"]["node"] == node for v in versions)
     return [(v["event"], v["by"]["program"], v["by"]["uid"]) for v in versions]
 
