@@ -115,7 +115,7 @@ def test_path_that_leads_to_nothing_is_a_failure_and_not_scratch(mount, store, s
     for path, words in ((scratch / "nowhere", "no such checkpoint"), (mount / "other/3000", "no such checkpoint"), (mount / "other/1000/items", "no such checkpoint"),
                         (mount / "other/1000/model.bin/x", "no such checkpoint"), (mount / "other", "holds steps"), (mount.path, "holds steps"), (store, "holds steps"),
                         (mount / "other/2000", "no such checkpoint"), (scratch / "x.orbax-checkpoint-tmp", "not complete"), (mount / ".ckptfs/trash/1000", "no such checkpoint"),
-                        ("s3://bucket/base", "object stores come in a later version")):
+                        ("gs://bucket/base", "object stores come in a later version")):
         said = resolve(mount / "run", load_parameters_path=path)
         assert isinstance(said, str) and f"{path}: {words}" in said, said
     assert resolve(mount / "run") == SCRATCH
