@@ -20,7 +20,7 @@ LARGE = 1 << 30
 
 @pytest.fixture
 def options():
-    return ["seal=no"]  # a step has the versions that the test makes
+    return ["seal=no", "trash=0"]  # a step has the versions that the test makes, and of older ones the packs go at once
 
 
 @pytest.fixture
