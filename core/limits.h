@@ -24,6 +24,8 @@
 #define CKPT_OBJECT_KEY_MAX 600                  // bytes in the key of a stored object
 #define CKPT_VALUE_BYTES_MAX (64u << 10)         // of what the log says under a key; three fit into an entry
 #define CKPT_VALUE_KEY_MAX 31                    // bytes in that key
+#define CKPT_PLAIN_INLINE_MAX (64u << 10)        // of a plain file in the log of a remote; three fit into an entry
+#define CKPT_PLAIN_TARGET_MAX 4095               // bytes in the target of a plain symlink
 #define CKPT_TRASH_SWEEP_MAX 65536               // names in trash/ that one start removes
 #define CKPT_SAFETENSORS_HEADER_MAX (100u << 20) // as the reference reads
 #define CKPT_SAFETENSORS_PARSED_MAX (4u << 20)   // of it; to parse it takes some 25 times as much memory

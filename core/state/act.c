@@ -3,7 +3,7 @@
 #include "core/base/util.h"
 
 // saved := replaces, record          amended := record          other := id, version, flags, time [lengths, folder id, name]
-// set := time, before, lengths, key, value
+// set := time, before, lengths, key, value      tree := id of the folder, folder id, before, time, mode, type, lengths, name, content
 enum {
 	SAVED_REPLACES = 0,
 	SAVED_RECORD = 40,
@@ -22,11 +22,30 @@ enum {
 	SET_KEY_LEN = 16,
 	SET_VALUE_LEN = 20,
 	SET_KEY = 24,
+
+	TREE_ID = 0,
+	TREE_FOLDER = 16,
+	TREE_BEFORE = 32,
+	TREE_TIME = 40,
+	TREE_MODE = 48,
+	TREE_TYPE = 52,
+	TREE_NAME_LEN = 54,
+	TREE_CONTENT_LEN = 56,
+	TREE_ZEROS = 60,
+	TREE_NAME = 64,
+
+	TYPE_FILE = 1, // of a FILE: the content stands in the act
+	TYPE_LINK = 2,
 };
 
 bool ckpt_act_has_record(enum ckpt_act_kind kind)
 {
 	return kind >= CKPT_ACT_SAVE && kind <= CKPT_ACT_NOTE;
+}
+
+bool ckpt_act_is_on_tree(enum ckpt_act_kind kind)
+{
+	return kind >= CKPT_ACT_MKDIR && kind <= CKPT_ACT_MOVE;
 }
 
 static bool is_zero(const uint8_t *p, size_t len)
@@ -118,6 +137,55 @@ static int decode_set(const uint8_t *p, size_t len, struct ckpt_act *a)
 		       : -EBADMSG;
 }
 
+bool ckpt_act_is_target(const void *content, size_t len)
+{
+	return len && len <= CKPT_PLAIN_TARGET_MAX && !memchr(content, '\0', len);
+}
+
+// Zeros: the empty string. False: it is no id.
+static bool take_folder_id(const uint8_t *p, char ret_id[CKPT_FOLDER_ID_LEN + 1])
+{
+	if (!is_zero(p, CKPT_FOLDER_ID_LEN))
+		memcpy(ret_id, p, CKPT_FOLDER_ID_LEN);
+	return is_zero(p, CKPT_FOLDER_ID_LEN) || (*ret_id && ckpt_name_is_folder_id(ret_id));
+}
+
+// Each kind has what it needs, and zeros for all else.
+static bool is_tree(const struct ckpt_act *a, unsigned type)
+{
+	bool is_file = a->kind == CKPT_ACT_FILE, is_mkdir = a->kind == CKPT_ACT_MKDIR;
+	bool has_id = is_mkdir || a->kind == CKPT_ACT_MOVE;
+
+	if (!*a->id == has_id || !type == is_file || a->mode > CKPT_ACT_MODE_MAX || (a->mode && !is_file && !is_mkdir))
+		return false;
+	if (!is_file && (a->time_ns || a->content_len || !a->before != is_mkdir))
+		return false;
+	return !a->link || ckpt_act_is_target(a->content, a->content_len);
+}
+
+static int decode_tree(const uint8_t *p, size_t len, struct ckpt_act *a)
+{
+	size_t name_len = len < TREE_NAME ? 0 : ckpt_get16(p + TREE_NAME_LEN);
+	size_t content_len = len < TREE_NAME ? 0 : ckpt_get32(p + TREE_CONTENT_LEN);
+	unsigned type = len < TREE_NAME ? 0 : ckpt_get16(p + TREE_TYPE);
+
+	if (a->kind == CKPT_ACT_FILE && type > TYPE_LINK)
+		return -ENOTSUP;
+	if (len < TREE_NAME || name_len > CKPT_NAME_MAX || content_len > CKPT_PLAIN_INLINE_MAX ||
+	    len - TREE_NAME != name_len + content_len || !is_zero(p + TREE_ZEROS, TREE_NAME - TREE_ZEROS) ||
+	    !take_folder_id(p + TREE_ID, a->id) || !take_folder_id(p + TREE_FOLDER, a->folder_id))
+		return -EBADMSG;
+	memcpy(a->name, p + TREE_NAME, name_len);
+	a->before = ckpt_get64(p + TREE_BEFORE);
+	a->time_ns = (int64_t)ckpt_get64(p + TREE_TIME);
+	a->mode = ckpt_get32(p + TREE_MODE);
+	a->link = type == TYPE_LINK;
+	a->content_at = TREE_NAME + name_len;
+	a->content = p + a->content_at;
+	a->content_len = content_len;
+	return is_tree(a, type) && !ckpt_name_check(a->name, name_len) ? 0 : -EBADMSG;
+}
+
 int ckpt_act_decode(uint16_t kind, const void *body, size_t len, struct ckpt_act *ret)
 {
 	struct ckpt_act a = {.kind = kind};
@@ -125,9 +193,10 @@ int ckpt_act_decode(uint16_t kind, const void *body, size_t len, struct ckpt_act
 
 	if (kind < CKPT_ACT_SAVE || kind >= CKPT_ACT_KINDS)
 		return -EBADMSG;
-	rc = ckpt_act_has_record(a.kind) ? decode_record(body, len, &a)
-	     : a.kind == CKPT_ACT_SET    ? decode_set(body, len, &a)
-					 : decode_plain(body, len, &a);
+	rc = ckpt_act_has_record(a.kind)   ? decode_record(body, len, &a)
+	     : ckpt_act_is_on_tree(a.kind) ? decode_tree(body, len, &a)
+	     : a.kind == CKPT_ACT_SET      ? decode_set(body, len, &a)
+					   : decode_plain(body, len, &a);
 	if (!rc)
 		*ret = a;
 	return rc;
@@ -139,6 +208,8 @@ static size_t bytes_of(const struct ckpt_act *a)
 		return (a->kind == CKPT_ACT_SAVE ? SAVED_RECORD : 0) + a->record_len;
 	if (a->kind == CKPT_ACT_SET)
 		return SET_KEY + strlen(a->key) + a->value_len;
+	if (ckpt_act_is_on_tree(a->kind))
+		return TREE_NAME + strlen(a->name) + a->content_len;
 	return a->kind == CKPT_ACT_RENAME ? NAMES + strlen(a->folder_id) + strlen(a->name) : PLAIN_BYTES;
 }
 
@@ -169,6 +240,23 @@ static void put_set(const struct ckpt_act *a, uint8_t *p)
 		memcpy(p + SET_KEY + key_len, a->value, a->value_len);
 }
 
+static void put_tree(const struct ckpt_act *a, uint8_t *p)
+{
+	size_t name_len = strlen(a->name);
+
+	memcpy(p + TREE_ID, a->id, strnlen(a->id, CKPT_FOLDER_ID_LEN));
+	memcpy(p + TREE_FOLDER, a->folder_id, strnlen(a->folder_id, CKPT_FOLDER_ID_LEN));
+	ckpt_put64(p + TREE_BEFORE, a->before);
+	ckpt_put64(p + TREE_TIME, (uint64_t)a->time_ns);
+	ckpt_put32(p + TREE_MODE, a->mode);
+	ckpt_put16(p + TREE_TYPE, a->kind != CKPT_ACT_FILE ? 0 : a->link ? TYPE_LINK : TYPE_FILE);
+	ckpt_put16(p + TREE_NAME_LEN, (uint16_t)name_len);
+	ckpt_put32(p + TREE_CONTENT_LEN, (uint32_t)a->content_len);
+	memcpy(p + TREE_NAME, a->name, name_len);
+	if (a->content_len)
+		memcpy(p + TREE_NAME + name_len, a->content, a->content_len);
+}
+
 int ckpt_act_encode(const struct ckpt_act *a, void **ret_body, size_t *ret_len)
 {
 	size_t len = bytes_of(a);
@@ -183,6 +271,8 @@ int ckpt_act_encode(const struct ckpt_act *a, void **ret_body, size_t *ret_len)
 		return -ENOMEM;
 	if (a->kind == CKPT_ACT_SET) {
 		put_set(a, p);
+	} else if (ckpt_act_is_on_tree(a->kind)) {
+		put_tree(a, p);
 	} else if (!ckpt_act_has_record(a->kind)) {
 		put_plain(a, p);
 	} else if (a->record_len) {

@@ -1,11 +1,11 @@
 // The acts on a store, as the bodies of operations in its log (core/log/entry.h): bytes alone. FORMAT.md has every one of them; state.h
 // says what they do.
 //
-// All but SET are acts on a step, which is meant by its id, the session that it was saved in: so an act follows its step to whatever name
-// that has by then.
+// SAVE to FLAG are acts on a step, which is meant by its id, the session that it was saved in: so an act follows its step to whatever name
+// that has by then. MKDIR to MOVE are acts on the plain tree, the folders and files beside the steps, and only in the log of a remote.
 //
 // Ownership: a decoded act borrows the body; encode returns malloc'ed bytes. Threads: plain data. Nothing blocks.
-// Errors: -EBADMSG damaged or hostile, -EINVAL what decode would refuse, -EFBIG, -ENOMEM.
+// Errors: -EBADMSG damaged or hostile, -ENOTSUP newer, -EINVAL what decode would refuse, -EFBIG, -ENOMEM.
 #pragma once
 
 #include "core/base/uuid.h"
@@ -27,32 +27,47 @@ enum ckpt_act_kind {
 	CKPT_ACT_RENAME,   // its folder and name are others
 	CKPT_ACT_FLAG,     // pinned, temporary, as a version
 	CKPT_ACT_SET,      // a value of the store itself, under a key, in the place of the one that is there
+	CKPT_ACT_MKDIR,    // a plain folder, by its id
+	CKPT_ACT_FILE,     // a plain file or symlink; in the place of another or of none
+	CKPT_ACT_REMOVE,   // a plain file or symlink is gone, or a folder with nothing in it
+	CKPT_ACT_MOVE,     // a plain folder, with all that is in it, has another place
 	CKPT_ACT_KINDS,    // the first that is none
 };
 
 #define CKPT_FLAG_PINNED 1u
 #define CKPT_FLAG_TEMPORARY 2u
 #define CKPT_ACT_ANY UINT64_MAX
+#define CKPT_ACT_MODE_MAX 07777u // permissions of a plain file or folder, without its type
 
 struct ckpt_act {
 	enum ckpt_act_kind kind;
 	char step[CKPT_UUID_LEN + 1]; // with a record: as the session in that
 	uint32_t version; // that it makes; EXPIRE: that deleted the step; RENAME: 0. With a record: as in that
 	uint32_t flags;   // FLAG: CKPT_FLAG_*, those that are not set, too
-	int64_t time_ns;  // all but those with a record
+	int64_t time_ns;  // all but those with a record; FILE: when it was modified; other acts on the tree: 0
 	char replaces[CKPT_UUID_LEN +
 		      1]; // SAVE: the listed step of that name, which goes to the trash; "": none has it
-	char folder_id[CKPT_FOLDER_ID_LEN + 1], name[CKPT_NAME_MAX + 1]; // RENAME
+	char folder_id[CKPT_FOLDER_ID_LEN + 1], name[CKPT_NAME_MAX + 1]; // RENAME, MKDIR to MOVE; the new ones
 	const void *record;                                              // SAVE to NOTE: as of record.h
 	size_t record_len;
 	size_t record_at;                 // decoded: its place in the body
 	char key[CKPT_VALUE_KEY_MAX + 1]; // SET: of a to z
-	uint64_t before;   // SET: the SEQ of the value that is there; 0: none is; CKPT_ACT_ANY: whatever is there
+	// SET: the SEQ of the value that is there; 0: none is; CKPT_ACT_ANY: whatever is there. FILE to MOVE: the version that is there (plain.h);
+	// 0: none is, of FILE alone.
+	uint64_t before;
 	const char *value; // SET: UTF-8 without a NUL, which nothing stands behind; empty: there is none any more
 	size_t value_len;  // at most CKPT_VALUE_BYTES_MAX
+	char id[CKPT_FOLDER_ID_LEN + 1]; // MKDIR, MOVE: of the folder itself
+	bool link;                       // FILE: the content is the target of a symlink
+	uint32_t mode;                   // MKDIR, FILE: at most CKPT_ACT_MODE_MAX
+	const void *content;             // FILE
+	size_t content_len;              // at most CKPT_PLAIN_INLINE_MAX; of a symlink 1 to CKPT_PLAIN_TARGET_MAX
+	size_t content_at;               // decoded: its place in the body
 };
 
 bool ckpt_act_has_record(enum ckpt_act_kind kind);
+bool ckpt_act_is_on_tree(enum ckpt_act_kind kind);        // the plain one
+bool ckpt_act_is_target(const void *content, size_t len); // of a symlink
 bool ckpt_act_is_key(const char *key, size_t len);
 bool ckpt_act_is_value(const char *value, size_t len);
 int ckpt_act_encode(const struct ckpt_act *act, void **ret_body, size_t *ret_len);

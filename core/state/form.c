@@ -5,7 +5,7 @@
 #include "core/state/act.h"
 #include "core/state/shared.h"
 
-// state    := nodes u32, steps u32, values u32, is attached u32, node*, step*, value*, [attached]
+// state    := nodes u32, steps u32, values u32, parts u32, node*, step*, value*, [attached], [plains: plain_form.c]
 // node     := id (40), number u64
 // step     := deleted_by u32, versions u32, deleted_ns i64, version*, summary
 // version  := version u32, flags u32, committed i64, seq u64, offset u32, length u32, node u32 (its place above), uid u32, comm (16)
@@ -30,6 +30,9 @@ enum {
 	CHANGED_FLAGS = 56,
 	CHANGED_GONE = 1,
 	CHANGED_SHARED = 2,
+
+	PART_ATTACHED = 1,
+	PART_PLAINS = 2, // only with PART_ATTACHED
 
 	FLAG_DELETED = 4, // beside CKPT_FLAG_*
 	FILES_SHIFT = 3,  // bits 3 and 4: enum ckpt_state_files
@@ -166,6 +169,13 @@ static int add_attached(struct bytes *b, const struct ckpt_state *s, const uint3
 	return rc;
 }
 
+static int add_plains(struct bytes *b, const struct ckpt_state *s, const uint32_t *ranks)
+{
+	uint8_t *p = add(b, ckpt_plains_bytes(s));
+
+	return p ? ckpt_plains_put(s, ranks, p) : -ENOMEM;
+}
+
 int ckpt_state_encode(const struct ckpt_state *s, void **ret_data, size_t *ret_len)
 {
 	CLEANUP_FREE const struct ckpt_state_step **steps = NULL;
@@ -179,7 +189,7 @@ int ckpt_state_encode(const struct ckpt_state *s, void **ret_data, size_t *ret_l
 		ckpt_put32(head, (uint32_t)s->node_count);
 		ckpt_put32(head + 4, (uint32_t)count);
 		ckpt_put32(head + 8, (uint32_t)s->value_count);
-		ckpt_put32(head + 12, s->host ? 1 : 0);
+		ckpt_put32(head + 12, (s->host ? PART_ATTACHED : 0) | (s->plains.count ? PART_PLAINS : 0));
 		rc = add_nodes(&b, s, &ranks);
 	}
 	for (size_t i = 0; i < count && !rc; i++)
@@ -188,6 +198,8 @@ int ckpt_state_encode(const struct ckpt_state *s, void **ret_data, size_t *ret_l
 		rc = add_value(&b, &s->values[i]);
 	if (!rc && s->host)
 		rc = add_attached(&b, s, ranks);
+	if (!rc && s->plains.count)
+		rc = add_plains(&b, s, ranks);
 	if (rc) {
 		free(b.at);
 		return rc;
@@ -390,21 +402,36 @@ static int take_attached(struct ckpt_state *s, struct cursor *c)
 	return rc;
 }
 
+static int take_plains(struct ckpt_state *s, struct cursor *c)
+{
+	size_t taken;
+	int rc = ckpt_plains_take(s, c->at, c->left, &taken);
+
+	if (!rc)
+		(void)take(c, taken);
+	return rc;
+}
+
 int ckpt_state_decode(const void *data, size_t len, struct ckpt_state **ret_state)
 {
 	struct cursor c = {.at = data, .left = len};
 	const uint8_t *head = take(&c, HEAD_BYTES);
+	uint32_t parts = head ? ckpt_get32(head + 12) : 0;
 	struct ckpt_state *s = head ? ckpt_state_new() : NULL;
-	int rc = !head ? -EBADMSG : !s ? -ENOMEM : ckpt_get32(head + 12) > 1 ? -EBADMSG : 0;
+	int rc = !head ? -EBADMSG : !s ? -ENOMEM : 0;
 
+	if (parts & ~(uint32_t)(PART_ATTACHED | PART_PLAINS) || parts == PART_PLAINS)
+		rc = -EBADMSG;
 	for (uint32_t i = 0; !rc && i < ckpt_get32(head); i++)
 		rc = take_node(s, &c);
 	for (uint32_t i = 0; !rc && i < ckpt_get32(head + 4); i++)
 		rc = take_shown(s, &c);
 	for (uint32_t i = 0; !rc && i < ckpt_get32(head + 8); i++)
 		rc = take_value(s, &c);
-	if (!rc && ckpt_get32(head + 12))
+	if (!rc && parts & PART_ATTACHED)
 		rc = take_attached(s, &c);
+	if (!rc && parts & PART_PLAINS)
+		rc = take_plains(s, &c);
 	if (!rc && c.left)
 		rc = -EBADMSG;
 	if (rc) {

@@ -6,6 +6,7 @@
 #include "core/base/sys.h"
 #include "core/base/util.h"
 #include "core/log/snapshot.h"
+#include "core/state/plain.h"
 #include "core/state/shared.h"
 
 #include <stdio.h>
@@ -508,18 +509,29 @@ static int find_version(struct ckpt_journal *j, const char *id, uint32_t version
 	return 0;
 }
 
-static int read_record(struct ckpt_journal *j, const struct ckpt_span *at, struct ckpt_record *ret)
+int ckpt_journal_read(struct ckpt_journal *j, const struct ckpt_span *at, void **ret_data)
 {
-	CLEANUP_FREE void *data = malloc(at->len);
+	CLEANUP_FREE uint8_t *data = ckpt_calloc(1, (size_t)at->len + 1);
 	char key[CKPT_LOG_KEY_MAX];
-	size_t got;
+	size_t got = 0;
 	int rc;
 
 	if (!data)
 		return -ENOMEM;
 	ckpt_log_key(at->seq, key);
-	rc = ckpt_objects_get(j->objects, key, at->offset, data, at->len, &got, NULL);
-	return rc ? rc : got != at->len ? -EBADMSG : ckpt_record_decode(data, got, ret);
+	rc = at->len ? ckpt_objects_get(j->objects, key, at->offset, data, at->len, &got, NULL) : 0;
+	if (rc || got != at->len)
+		return rc ? rc : -EBADMSG;
+	*ret_data = TAKE_PTR(data);
+	return 0;
+}
+
+static int read_record(struct ckpt_journal *j, const struct ckpt_span *at, struct ckpt_record *ret)
+{
+	CLEANUP_FREE void *data = NULL;
+	int rc = ckpt_journal_read(j, at, &data);
+
+	return rc ? rc : ckpt_record_decode(data, at->len, ret);
 }
 
 static void say_deleted(struct ckpt_record *r)
@@ -657,7 +669,19 @@ static int by_seq(const void *a, const void *b)
 	return (x > y) - (x < y);
 }
 
-// The entries that have a record which some version needs.
+static int add_plains(struct needed *n, const struct ckpt_state *s)
+{
+	size_t count;
+	struct ckpt_plain *const *all = ckpt_state_plains(s, &count);
+	int rc = ckpt_grow((void **)&n->at, &n->cap, n->count + count, sizeof(*n->at));
+
+	for (size_t i = 0; i < count && !rc; i++)
+		if (all[i]->content.len)
+			n->at[n->count++] = all[i]->content.seq;
+	return rc;
+}
+
+// The entries that have a record which some version needs, or the content of a plain file.
 static int find_needed_locked(const struct ckpt_journal *j, struct needed *n)
 {
 	CLEANUP_FREE const struct ckpt_state_step **steps = NULL;
@@ -671,6 +695,8 @@ static int find_needed_locked(const struct ckpt_journal *j, struct needed *n)
 	for (size_t i = 0; i < count && !rc; i++)
 		if (changed[i]->shared)
 			rc = add_needed(n, changed[i]->shared);
+	if (!rc)
+		rc = add_plains(n, j->state);
 	if (n->count)
 		qsort(n->at, n->count, sizeof(*n->at), by_seq);
 	return rc;

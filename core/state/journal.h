@@ -79,6 +79,14 @@ int ckpt_journal_other_name(struct ckpt_journal *j, const char *folder_id, const
 typedef int ckpt_journal_look_fn(void *arg, const struct ckpt_state *state);
 int ckpt_journal_look(struct ckpt_journal *j, ckpt_journal_look_fn *fn, void *arg);
 
+// The content of a plain file, or the target of a symlink, that had this version when the caller looked (plain.h). malloc'ed, and a NUL is
+// behind it. -ENOENT: it is another one by now, or none; -EBADMSG damaged, or the entry is gone; beside a process that writes: refresh.
+int ckpt_journal_plain(struct ckpt_journal *j, const char *folder_id, const char *name, uint64_t version,
+		       void **ret_content, size_t *ret_len);
+
+// The bytes that the state has there. malloc'ed, and a NUL is behind them. -ENOENT: the entry is not there any more; -EBADMSG.
+int ckpt_journal_read(struct ckpt_journal *j, const struct ckpt_span *at, void **ret_data);
+
 // Values of the store itself, each under a key (act.h).
 //
 // Sets one in the place of the value with that SEQ (0: of none); CKPT_ACT_ANY: of any. "": there is to be none any more. Nothing is appended

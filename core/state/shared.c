@@ -203,7 +203,7 @@ int ckpt_shared_own(struct ckpt_state *s, const char *store_id, const struct ckp
 	struct ckpt_act a;
 	int rc = ckpt_act_decode(op->kind, op->body, op->len, &a);
 
-	if (!rc && a.kind == CKPT_ACT_SET)
+	if (!rc && (a.kind == CKPT_ACT_SET || ckpt_act_is_on_tree(a.kind)))
 		return ckpt_state_act(s, store_id, op, at);
 	if (!rc)
 		rc = op->number ? id_of(&a, id) : -EBADMSG;
@@ -377,7 +377,7 @@ static int take_acts(struct pull *p, size_t left)
 		struct ckpt_act a;
 
 		if (!next_act(p, &cursor, &op) || op.kind == CKPT_ACT_SET || op.kind == CKPT_ACT_EXPIRE ||
-		    ckpt_act_decode(op.kind, op.body, op.len, &a))
+		    ckpt_act_is_on_tree(op.kind) || ckpt_act_decode(op.kind, op.body, op.len, &a))
 			return -EBADMSG;
 	}
 	p->acts_len = cursor;
@@ -481,6 +481,7 @@ static int lift(struct pull *p)
 
 static int apply_entry(struct pull *p)
 {
+	uint64_t version = p->entry.seq << CKPT_PLAIN_INDEX_BITS; // of an entry of the plain tree
 	struct ckpt_operation op;
 	int rc = 0;
 
@@ -489,8 +490,10 @@ static int apply_entry(struct pull *p)
 				       .offset = p->at.offset + (uint32_t)((const uint8_t *)op.body - p->body),
 				       .len = (uint32_t)op.len};
 
+		p->s->plains.version = version++;
 		rc = ckpt_state_act(p->s, p->store_id, &op, &at);
 	}
+	p->s->plains.version = 0;
 	return MIN(rc, 0);
 }
 

@@ -68,6 +68,7 @@ void ckpt_state_free(struct ckpt_state *s)
 	if (!s)
 		return;
 	ckpt_shared_done(s);
+	ckpt_plains_done(s);
 	ckpt_table_done(s);
 	free(s->nodes);
 	while (s->value_count)
@@ -346,6 +347,8 @@ static int apply_act(struct ckpt_state *s, const char *store_id, const struct ck
 		return rc;
 	if (a.kind == CKPT_ACT_SET)
 		return apply_set(s, &a, at->seq);
+	if (ckpt_act_is_on_tree(a.kind))
+		return ckpt_plain_act(s, &a, at, by->node);
 	return ckpt_act_has_record(a.kind) ? apply_record(s, store_id, &a, at, by) : apply_plain(s, &a, by);
 }
 

@@ -1,4 +1,4 @@
-// The steps of a state, by id and by name. For the files of core/state alone.
+// The steps of a state, by id and by name, and what else it has. For the files of core/state alone.
 //
 // A step is in the table as it is shown here. One that the remote's log has otherwise says so itself (shared.h).
 // Ownership: the table owns its steps. Threads: as the state's. Nothing blocks; what does not return an int cannot fail.
@@ -11,6 +11,19 @@
 struct ckpt_state_node {
 	char node[CKPT_UUID_LEN + 1];
 	uint64_t number;
+};
+
+// The plain tree (plain.h). A version is a SEQ << CKPT_PLAIN_INDEX_BITS | the index of an operation: an entry has fewer.
+#define CKPT_PLAIN_INDEX_BITS 16
+
+struct ckpt_plain;
+
+struct ckpt_plains {
+	struct ckpt_plain **all; // in no order
+	size_t count, cap;
+	struct ckpt_plain **of_place, **of_id; // chained
+	size_t bucket_count;                   // 0: none yet
+	uint64_t version; // that an act makes which is applied now; 0: it is not of the remote's log
 };
 
 struct ckpt_state {
@@ -26,6 +39,7 @@ struct ckpt_state {
 	struct ckpt_log_position remote;  // the entry up to which the remote's log was pulled
 	struct ckpt_state_step **changed; // other here than in the remote's log, by the number of the act that began it
 	size_t changed_count, changed_cap;
+	struct ckpt_plains plains;
 };
 
 int ckpt_table_init(struct ckpt_state *s); // 0, -ENOMEM; ckpt_table_done() is due in both cases
@@ -58,3 +72,14 @@ int ckpt_state_set(struct ckpt_state *s, const char *key, const char *value, siz
 size_t ckpt_state_node_place(const struct ckpt_state *s, const char *node);
 int ckpt_state_make_node_room(struct ckpt_state *s, size_t nodes);
 void ckpt_state_add_node(struct ckpt_state *s, size_t place, const char *node, uint64_t number);
+
+// --- Of the plain tree ----------------------------------------------------------------------------------------------------
+
+// An act on it, by this node; at: where the body is. As ckpt_state_apply().
+int ckpt_plain_act(struct ckpt_state *s, const struct ckpt_act *a, const struct ckpt_span *at, uint32_t node);
+void ckpt_plains_done(struct ckpt_state *s);
+// Its bytes in a snapshot, where it is not empty. ranks: of each node, its place there. put: at has room for these. take: from the beginning of data; the remote's
+// position and the nodes are there. 0, -EBADMSG, -ENOTSUP, -ENOMEM.
+size_t ckpt_plains_bytes(const struct ckpt_state *s);
+int ckpt_plains_put(const struct ckpt_state *s, const uint32_t *ranks, uint8_t *at);
+int ckpt_plains_take(struct ckpt_state *s, const uint8_t *data, size_t len, size_t *ret_taken);
