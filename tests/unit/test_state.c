@@ -792,7 +792,7 @@ START_TEST(without_memory_nothing_changes)
 	bytes_of(state, &before, &before_len);
 	ck_fits(apply_to(state, &b, 100));
 	bytes_of(state, &after, &after_len);
-	for (uint64_t n = 1, count = n; count >= n; n++) {
+	for (uint64_t n = 1, count = n; count + 1 >= n; n++) {
 		struct ckpt_state *s;
 		int rc;
 
@@ -1294,7 +1294,7 @@ START_TEST(without_memory_there_is_no_state)
 
 	make_rich(state);
 	bytes_of(state, &bytes, &len);
-	for (uint64_t n = 1, count = n; count >= n; n++) {
+	for (uint64_t n = 1, count = n; count + 1 >= n; n++) {
 		struct ckpt_state *s = NULL;
 		int rc;
 
@@ -1304,7 +1304,7 @@ START_TEST(without_memory_there_is_no_state)
 		ck_assert(rc == (count >= n ? -ENOMEM : 0) && !s == !!rc);
 		ckpt_state_free(s);
 	}
-	for (uint64_t n = 1, count = n; count >= n; n++) {
+	for (uint64_t n = 1, count = n; count + 1 >= n; n++) {
 		void *made = NULL;
 		size_t made_len;
 		int rc;
