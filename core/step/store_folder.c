@@ -6,6 +6,7 @@
 #include "core/base/util.h"
 
 #include <fcntl.h>
+#include <fts.h>
 #include <limits.h>
 #include <stdio.h>
 #include <sys/stat.h>
@@ -87,17 +88,110 @@ static int folder_read(int dirfd, char ret_id[CKPT_FOLDER_ID_LEN + 1])
 	return n == CKPT_FOLDER_ID_LEN && *ret_id && ckpt_name_is_folder_id(ret_id) ? 0 : -ENOENT;
 }
 
+// Whether another folder has it: one that was renamed since.
+static bool is_taken(struct ckpt_store *s, const char *id, ino_t ino)
+{
+	char top[64], has[CKPT_FOLDER_ID_LEN + 1];
+	char *paths[] = {top, NULL};
+	bool taken = false;
+	FTSENT *f;
+	FTS *fts;
+
+	snprintf(top, sizeof(top), "/proc/self/fd/%d/.", s->tree_fd);
+	fts = fts_open(paths, FTS_PHYSICAL | FTS_NOCHDIR, NULL);
+	while (fts && !taken && (f = fts_read(fts)))
+		if (f->fts_info == FTS_D && f->fts_statp->st_ino != ino) {
+			CLEANUP_FD int fd = open(f->fts_accpath, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+
+			taken = fd >= 0 && !folder_read(fd, has) && !strcmp(has, id);
+		}
+	if (fts)
+		fts_close(fts);
+	return taken;
+}
+
+static int random_id(char ret_id[CKPT_FOLDER_ID_LEN + 1])
+{
+	uint8_t bytes[CKPT_FOLDER_ID_LEN / 2];
+	int rc = ckpt_sys.random(bytes, sizeof(bytes));
+
+	if (!rc)
+		ckpt_hex(bytes, sizeof(bytes), ret_id);
+	return rc;
+}
+
+static int name_of(int dirfd, char ret_path[PATH_MAX], const char **ret_name)
+{
+	char link[64];
+	ssize_t n;
+
+	snprintf(link, sizeof(link), "/proc/self/fd/%d", dirfd);
+	n = readlink(link, ret_path, PATH_MAX - 1);
+	if (n < 0)
+		return -errno;
+	ret_path[n] = '\0';
+	*ret_name = strrchr(ret_path, '/');
+	*ret_name = *ret_name ? *ret_name + 1 : ret_path;
+	return 0;
+}
+
+static int folder_make(struct ckpt_store *s, int dirfd, char ret_id[CKPT_FOLDER_ID_LEN + 1]);
+
+static int id_above(struct ckpt_store *s, int dirfd, char ret_id[CKPT_FOLDER_ID_LEN + 1])
+{
+	CLEANUP_FD int above = openat(dirfd, "..", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	struct stat top, st;
+	int rc;
+
+	*ret_id = '\0';
+	if (above < 0 || fstat(s->tree_fd, &top) || fstat(above, &st))
+		return -errno;
+	if (is_same(&top, &st))
+		return 0;
+	rc = folder_read(above, ret_id);
+	return rc == -ENOENT ? folder_make(s, above, ret_id) : rc;
+}
+
+// Two nodes that make the same folder give it the same id: so what each of them saves there is in one folder.
+static int derive(struct ckpt_store *s, int dirfd, char ret_id[CKPT_FOLDER_ID_LEN + 1])
+{
+	char above[CKPT_FOLDER_ID_LEN + 1], path[PATH_MAX];
+	uint8_t sha256[CKPT_SHA256_LEN];
+	struct ckpt_sha256 sum;
+	const char *name = "";
+	struct stat st;
+	int rc = id_above(s, dirfd, above);
+
+	if (!rc)
+		rc = name_of(dirfd, path, &name);
+	if (rc)
+		return rc;
+	ckpt_sha256_begin(&sum);
+	ckpt_sha256_add(&sum, s->id, strlen(s->id));
+	ckpt_sha256_add(&sum, above, strlen(above));
+	ckpt_sha256_add(&sum, "/", 1);
+	ckpt_sha256_add(&sum, name, strlen(name));
+	ckpt_sha256_end(&sum, sha256);
+	ckpt_hex(sha256, CKPT_FOLDER_ID_LEN / 2, ret_id);
+	if (fstat(dirfd, &st))
+		return -errno;
+	return is_taken(s, ret_id, st.st_ino) ? random_id(ret_id) : 0;
+}
+
+int ckpt_store_folder_set(int dirfd, const char *id)
+{
+	return ckpt_sys.fsetxattr(dirfd, FOLDER_XATTR, id, CKPT_FOLDER_ID_LEN, 0);
+}
+
 // A new id, unless another thread was quicker; what is no id of ours is replaced.
-static int folder_make(int dirfd, char ret_id[CKPT_FOLDER_ID_LEN + 1])
+static int folder_make(struct ckpt_store *s, int dirfd, char ret_id[CKPT_FOLDER_ID_LEN + 1])
 {
 	CLEANUP_FD int fd = openat(dirfd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-	uint8_t bytes[CKPT_FOLDER_ID_LEN / 2];
 	char id[CKPT_FOLDER_ID_LEN + 1];
-	int rc = fd < 0 ? -errno : ckpt_sys.random(bytes, sizeof(bytes));
+	int rc = fd < 0 ? -errno : derive(s, fd, id);
 
 	if (rc)
 		return rc;
-	ckpt_hex(bytes, sizeof(bytes), id);
 	rc = ckpt_sys.fsetxattr(fd, FOLDER_XATTR, id, CKPT_FOLDER_ID_LEN, XATTR_CREATE);
 	if (rc == -EEXIST) {
 		rc = folder_read(dirfd, ret_id);
@@ -115,7 +209,7 @@ int ckpt_store_folder_id(struct ckpt_store *s, int dirfd, bool make, char *ret_i
 	int rc = folder_read(dirfd, id);
 
 	if (rc == -ENOENT && make)
-		rc = folder_make(dirfd, id);
+		rc = folder_make(s, dirfd, id);
 	if (!rc && make)
 		rc = folder_sync(s, dirfd, id);
 	if (!rc)

@@ -13,5 +13,8 @@ CKPT_PART(struct ckpt_store, struct ckpt_synced_folders, ckpt_synced_folders)
 
 // The id of a folder in tree/ that holds steps (xattr on it); made when missing and make is true, else -ENOENT. Another
 // error says nothing of it.
-// dirfd is the folder. ret_id has CKPT_FOLDER_ID_LEN + 1 bytes.
+// One that is made follows from the store, the folder above and the name, unless a folder that was renamed has it: then it is random. A
+// folder above that has none gets one, too. dirfd is the folder. ret_id has CKPT_FOLDER_ID_LEN + 1 bytes.
 int ckpt_store_folder_id(struct ckpt_store *s, int dirfd, bool make, char *ret_id);
+// An empty directory gets the id that another node has given the folder. -errno.
+int ckpt_store_folder_set(int dirfd, const char *id);

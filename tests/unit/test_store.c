@@ -418,6 +418,7 @@ START_TEST(a_folder_keeps_its_id)
 	struct ckpt_store *s = ckpt_save_open(dir);
 	char id[CKPT_FOLDER_ID_LEN + 1], again[CKPT_FOLDER_ID_LEN + 1];
 	CLEANUP_FD int fd = -1;
+	CLEANUP_FD int other = -1;
 
 	ck_ok(ckpt_sys.mkdir(s->tree_fd, "runs", 0755));
 	fd = ckpt_sys.open(s->tree_fd, "runs", O_RDONLY | O_DIRECTORY, 0);
@@ -429,7 +430,14 @@ START_TEST(a_folder_keeps_its_id)
 	ck_ok(ckpt_sys.fsetxattr(fd, "user.ckptfs.folder", "../../etc/passwd", 16, 0));
 	ck_error(ckpt_store_folder_id(s, fd, false, again), ENOENT); // not one of ours
 	ck_ok(ckpt_store_folder_id(s, fd, true, again));
-	ck_assert(ckpt_name_is_folder_id(again) && strcmp(id, again));
+	ck_assert_str_eq(id, again); // it follows from where the folder is
+	ck_ok(ckpt_sys.rename(s->tree_fd, "runs", s->tree_fd, "old", 0));
+	ck_ok(ckpt_sys.mkdir(s->tree_fd, "runs", 0755));
+	other = ckpt_sys.open(s->tree_fd, "runs", O_RDONLY | O_DIRECTORY, 0);
+	ck_ok(ckpt_store_folder_id(s, other, true, again));
+	ck_assert(ckpt_name_is_folder_id(again) && strcmp(id, again)); // which the renamed one has
+	ck_ok(ckpt_store_folder_id(s, fd, true, again));
+	ck_assert_str_eq(id, again);
 	ckpt_store_close(s);
 }
 END_TEST
