@@ -4,6 +4,8 @@
 #include "core/base/lock.h"
 #include "core/base/sys.h"
 #include "core/base/util.h"
+#include "core/remote/remote.h"
+#include "core/remote/tree.h"
 #include "core/save/makers.h"
 #include "core/save/reopen.h"
 #include "core/save/stage.h"
@@ -359,10 +361,12 @@ static bool is_passing(const struct call *c, int rc)
 	return changed;
 }
 
-static void leave_plain(bool plain)
+static void leave_plain(struct ckpt_fs *fs, bool plain)
 {
-	if (plain)
-		ckpt_rwlock_drop(&plain_lock);
+	if (!plain)
+		return;
+	ckpt_rwlock_drop(&plain_lock);
+	ckpt_tree_touch(ckpt_remote_tree(*ckpt_remote_of(fs->store))); // which other nodes have, too
 }
 
 // -EBUSY: its commit stands still. What it has become is for who enters it to say.
@@ -382,7 +386,7 @@ static void run_waiting(struct call *c)
 	int rc = enter_both(c, !plain);
 
 	while (is_passing(c, rc)) { // a change between a step and the plain tree
-		leave_plain(plain);
+		leave_plain(c->fs, plain);
 		plain = false;
 		rc = wait_out(c->step);
 		if (!rc)
@@ -395,7 +399,7 @@ static void run_waiting(struct call *c)
 		rc = enter_both(c, !plain);
 	}
 	finish(c, rc);
-	leave_plain(plain);
+	leave_plain(c->fs, plain);
 }
 
 static void reopened(struct call *c)
@@ -432,14 +436,14 @@ static void run_here(struct call *c)
 	int rc = aside ? -EAGAIN : enter_both(c, false);
 
 	if (aside || is_passing(c, rc)) {
-		leave_plain(plain);
+		leave_plain(c->fs, plain);
 		plain = false;
 		rc = thread_start(c, parked, &threads.lanes[true]);
 		if (!rc)
 			return;
 	}
 	finish(c, rc);
-	leave_plain(plain);
+	leave_plain(c->fs, plain);
 }
 
 void call_run(struct call *c)

@@ -9,6 +9,7 @@
 #include "fs/draft_table.h"
 #include "fs/folder.h"
 #include "fs/ops.h"
+#include "fs/others.h"
 
 #include <fcntl.h>
 #include <pthread.h>
@@ -310,6 +311,7 @@ int draft_publish(struct ckpt_fs *fs, struct draft *d, const struct draft_public
 	rc = ckpt_draft_published(&d->disk, dirfd, how->durable);
 	if (rc)
 		tell(fs, d, rc, "save again", "the new content is visible, but its name may not survive a crash");
+	others_tell_at(fs, dirfd, d->disk.name);
 	ckpt_sys.close(dirfd);
 	return rc;
 }

@@ -22,6 +22,7 @@
 //   look_again  readers of a name that is replaced all the time
 //   ops_space fallocate, copies, holes                   unwritten  files of committed steps, open for writing
 //   ops_lookup  what names lead to     beside    editors' files in committed steps
+//   others    the plain tree, which other nodes change, too
 #pragma once
 
 #include "core/step/store.h"

@@ -31,6 +31,7 @@
 #include "fs/mount_check.h"
 #include "fs/notify.h"
 #include "fs/ops.h"
+#include "fs/others.h"
 #include "fs/shown.h"
 #include "fs/signals.h"
 #include "fs/unstage.h"
@@ -461,6 +462,10 @@ static int open_store(struct ckpt_fs *fs)
 	fs->store->calls.renew_arg = fs;
 	fs->store->calls.changed = step_changed;
 	fs->store->calls.changed_arg = fs;
+	fs->store->calls.change_tree = others_change;
+	fs->store->calls.change_tree_arg = fs;
+	fs->store->calls.is_written = others_is_written;
+	fs->store->calls.is_written_arg = fs;
 	fs->store->calls.gone = folder_step_gone;
 	fs->store->calls.gone_arg = fs;
 	fs->store->calls.listed = folder_step_listed;

@@ -17,6 +17,7 @@
 #include "fs/look_again.h"
 #include "fs/marker.h"
 #include "fs/ops.h"
+#include "fs/others.h"
 #include "fs/restage.h"
 #include "fs/unstage.h"
 #include "fs/unwritten.h"
@@ -660,6 +661,8 @@ void op_flush(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 		return;
 	}
 	handle_flushed(h, fuse_req_ctx(req)->pid);
+	if (h->writes)
+		others_tell_node(fs_of(req), h->node);
 	reply_error(req, 0);
 }
 

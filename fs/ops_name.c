@@ -13,6 +13,7 @@
 #include "fs/limit.h"
 #include "fs/marker.h"
 #include "fs/ops.h"
+#include "fs/others.h"
 #include "fs/unstage.h"
 
 #include <fcntl.h>
@@ -326,6 +327,8 @@ static void run_symlink(struct call *c)
 
 	if (!rc)
 		rc = ckpt_sys.symlink(c->data, dirfd, c->name);
+	if (!rc && !c->step)
+		others_tell_at(c->fs, dirfd, c->name);
 	reply_new(c, dirfd, rc);
 }
 

@@ -19,6 +19,7 @@
 #include "fs/latest.h"
 #include "fs/marker.h"
 #include "fs/ops.h"
+#include "fs/others.h"
 
 #include <fcntl.h>
 #include <sys/stat.h>
@@ -73,6 +74,8 @@ static int remove_child(struct call *c, int flags)
 	// After it: what comes later finds nothing to be the new content of.
 	if ((!rc || rc == -ENOENT) && !c->step && !(flags & AT_REMOVEDIR) && draft_remove(c->fs, c->node, c->name))
 		rc = 0;
+	if (!rc && !c->step)
+		others_tell_at(c->fs, dirfd, c->name);
 	return rc;
 }
 

@@ -25,6 +25,7 @@
 #include "fs/folder.h"
 #include "fs/latest.h"
 #include "fs/ops.h"
+#include "fs/others.h"
 #include "fs/restage.h"
 #include "fs/unstage.h"
 
@@ -496,6 +497,10 @@ static int rename_live(struct call *c, struct move *m)
 		rc = ckpt_sys.fsync(m->to_fd);
 	if (!rc && !c->step && latest_is_name(c->name))
 		(void)latest_remove(c->fs, c->node);
+	if (!rc && !c->step)
+		others_tell_at(c->fs, m->from_fd, c->name);
+	if (!rc && !c->other_step)
+		others_tell_at(c->fs, m->to_fd, c->other_name);
 	if (!rc && c->step && c->other_step && c->step != c->other_step)
 		ckpt_stage_carry(c->step, c->other_step, m->from.number);
 	return rc;

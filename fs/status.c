@@ -179,27 +179,28 @@ static json_t *status(struct ckpt_fs *fs)
 	ckpt_cooler_pending(*ckpt_cooler_of(fs->store), &cooling_steps, &cooling_bytes);
 	ckpt_remote_queue(*ckpt_remote_of(fs->store), &queue);
 	work_limit = fs->store->settings.work_limit;
-	s = json_pack(
-		"{s:o, s:s, s:s, s:o, s:b, s:s?, s:b, s:s, s:o, s:{s:I, s:I}, s:{s:I, s:I}, s:{s:I, s:I, s:n, s:o}, "
-		"s:I, s:I, "
-		"s:I, s:o, s:o, s:I, s:I, s:o, s:o, s:o, s:b, s:b, s:o}",
-		"store", text_json(fs->store->path), "id", fs->store->id, "version", CKPT_VERSION, "mountpoint",
-		text_json(fs->mountpoint), "passthrough", fs->passthrough, "passthrough_why",
-		fs->passthrough ? NULL : fs->passthrough_why, "io_uring", fs->io_uring, "durability", "local",
-		"committing", names_of(fs, &folders, 1u << CKPT_STEP_COMMITTING), "sealing", "files",
-		(json_int_t)sealing_files, "bytes", (json_int_t)sealing_bytes, "cooling", "steps",
-		(json_int_t)cooling_steps, "bytes", (json_int_t)cooling_bytes, "uploading", "steps",
-		(json_int_t)queue.steps, "bytes", (json_int_t)queue.bytes, "oldest_s", "unreachable_s",
-		queue.unreachable_ns ? json_real((double)queue.unreachable_ns / 1e9) : json_null(), "indexing",
-		(json_int_t)ckpt_indexer_pending(*ckpt_indexer_of(fs->store)), "removing",
-		(json_int_t)ckpt_trash_pending(*ckpt_trash_of(fs->store)), "on_commit",
-		(json_int_t)hooks_pending(fs->hooks), "last_commit", last_commit(fs, &folders), "last_error",
-		last_error(fs), "memory_bytes", (json_int_t)status_memory_bytes(), "known_inodes",
-		(json_int_t)node_count(fs), "staged", sessions(fs, &folders, UNFINISHED), "work_bytes",
-		ckpt_limit_measure(fs->store, &work_bytes) ? json_null() : json_integer((json_int_t)work_bytes),
-		"work_limit", work_limit == CKPT_LIMIT_NONE ? json_null() : json_integer((json_int_t)work_limit),
-		"saving_in_progress", (int)ckpt_stage_is_saving(fs->store, NULL), "preempted", preempted_at >= 0,
-		"preempted_at", preempted_at > 0 ? json_integer(preempted_at) : json_null());
+	s = json_pack("{s:o, s:s, s:s, s:o, s:b, s:s?, s:b, s:s, s:o, s:{s:I, s:I}, s:{s:I, s:I}, s:{s:I, s:I, s:I, "
+		      "s:n, s:o}, "
+		      "s:I, s:I, "
+		      "s:I, s:o, s:o, s:I, s:I, s:o, s:o, s:o, s:b, s:b, s:o}",
+		      "store", text_json(fs->store->path), "id", fs->store->id, "version", CKPT_VERSION, "mountpoint",
+		      text_json(fs->mountpoint), "passthrough", fs->passthrough, "passthrough_why",
+		      fs->passthrough ? NULL : fs->passthrough_why, "io_uring", fs->io_uring, "durability", "local",
+		      "committing", names_of(fs, &folders, 1u << CKPT_STEP_COMMITTING), "sealing", "files",
+		      (json_int_t)sealing_files, "bytes", (json_int_t)sealing_bytes, "cooling", "steps",
+		      (json_int_t)cooling_steps, "bytes", (json_int_t)cooling_bytes, "uploading", "steps",
+		      (json_int_t)queue.steps, "files", (json_int_t)queue.files, "bytes", (json_int_t)queue.bytes,
+		      "oldest_s", "unreachable_s",
+		      queue.unreachable_ns ? json_real((double)queue.unreachable_ns / 1e9) : json_null(), "indexing",
+		      (json_int_t)ckpt_indexer_pending(*ckpt_indexer_of(fs->store)), "removing",
+		      (json_int_t)ckpt_trash_pending(*ckpt_trash_of(fs->store)), "on_commit",
+		      (json_int_t)hooks_pending(fs->hooks), "last_commit", last_commit(fs, &folders), "last_error",
+		      last_error(fs), "memory_bytes", (json_int_t)status_memory_bytes(), "known_inodes",
+		      (json_int_t)node_count(fs), "staged", sessions(fs, &folders, UNFINISHED), "work_bytes",
+		      ckpt_limit_measure(fs->store, &work_bytes) ? json_null() : json_integer((json_int_t)work_bytes),
+		      "work_limit", work_limit == CKPT_LIMIT_NONE ? json_null() : json_integer((json_int_t)work_limit),
+		      "saving_in_progress", (int)ckpt_stage_is_saving(fs->store, NULL), "preempted", preempted_at >= 0,
+		      "preempted_at", preempted_at > 0 ? json_integer(preempted_at) : json_null());
 	if (s)
 		json_object_set_new(s, "room", ckpt_room_json(fs->store, json_object_get(s, "staged")));
 	ckpt_folders_done(&folders);

@@ -39,11 +39,12 @@ static uint64_t uploads(const json_t *status)
 {
 	bool answers = !json_is_number(json_object_get(json_object_get(status, "uploading"), "unreachable_s"));
 	uint64_t steps = (uint64_t)number_in(status, "uploading", "steps");
+	uint64_t files = (uint64_t)number_in(status, "uploading", "files");
 
-	if (answers || !steps)
-		return steps;
-	ckpt_note("the object store does not answer: %llu of its steps wait for the next mount",
-		  (unsigned long long)steps);
+	if (answers || !(steps + files))
+		return steps + files;
+	ckpt_note("the object store does not answer: %llu of its steps and %llu plain files wait for the next mount",
+		  (unsigned long long)steps, (unsigned long long)files);
 	return 0;
 }
 

@@ -74,7 +74,7 @@ static int look_idle(const struct wait *w)
 	busy = json_array_size(json_object_get(status, "committing")) || number(status, NULL, "indexing") ||
 	       number(status, NULL, "removing") || number(status, NULL, "on_commit") ||
 	       number(status, "sealing", "files") || number(status, "cooling", "steps") ||
-	       number(status, "uploading", "steps");
+	       number(status, "uploading", "steps") || number(status, "uploading", "files");
 	json_decref(status);
 	return busy ? NOT_YET : 0;
 }
@@ -184,11 +184,25 @@ static int not_there_yet(const struct wait *w)
 		       : NOT_YET;
 }
 
+// Plain files are known to the mount alone.
+static int look_files(struct wait *w, json_int_t *ret_files)
+{
+	json_t *status;
+	int rc = ask(w, &status);
+
+	if (rc)
+		return rc;
+	*ret_files = number(status, "uploading", "files");
+	json_decref(status);
+	return 0;
+}
+
 static int look_remote(struct wait *w)
 {
 	CLEANUP_FREE char *path = NULL;
 	struct ckpt_remote_queue queue;
 	struct ckpt_step *one;
+	json_int_t files = 0;
 	bool is_there;
 	int rc = refresh(w);
 
@@ -196,18 +210,14 @@ static int look_remote(struct wait *w)
 		return rc;
 	if (!w->o.count) {
 		ckpt_remote_queue(*ckpt_remote_of(w->l.store), &queue);
-		return queue.steps ? not_there_yet(w) : 0;
+		rc = queue.steps ? 0 : look_files(w, &files);
+		return rc ? rc : queue.steps || files ? not_there_yet(w) : 0;
 	}
 	one = ckpt_listing_look(&w->l, &w->o, w->o.steps[0], &path);
 	if (!one)
 		return ckpt_fail(w->o.steps[0], "`ckptfs ls --all` lists the steps", "is not a step any more");
-	if (*one->folder_id)
-		rc = ckpt_fail(w->o.steps[0], "save it at the root of the store",
-			       "steps in a folder are not seen on other machines in this version");
 	is_there = ckpt_remote_has(w->l.store, one->session);
 	ckpt_step_unref(one);
-	if (rc)
-		return rc;
 	return is_there ? 0 : not_there_yet(w);
 }
 

@@ -34,6 +34,7 @@ static void item_done(struct item *it)
 
 struct choice {
 	struct item *item;
+	bool keeps_deleted;
 	char put_off[PUT_OFF_MAX][CKPT_UUID_LEN + 1];
 	size_t put_off_count;
 };
@@ -46,6 +47,11 @@ static bool is_put_off(const struct choice *c, const char *id)
 	return false;
 }
 
+static bool is_deletion(const struct ckpt_state_step *changed)
+{
+	return changed->shared && (changed->gone || changed->deleted_by);
+}
+
 static const struct ckpt_state_step *first(const struct choice *c, const struct ckpt_state *state, bool stuck)
 {
 	const struct ckpt_state_step *found = NULL;
@@ -54,10 +60,19 @@ static const struct ckpt_state_step *first(const struct choice *c, const struct 
 	struct ckpt_state_step *const *changed = ckpt_state_changed(state, &count);
 
 	for (size_t i = 0; i < count; i++)
-		if (!is_put_off(c, changed[i]->id) && ckpt_state_difference(state, changed[i], stuck, acts) &&
+		if (!is_put_off(c, changed[i]->id) && !(c->keeps_deleted && is_deletion(changed[i])) &&
+		    ckpt_state_difference(state, changed[i], stuck, acts) &&
 		    (!found || ckpt_state_place(changed[i]) < ckpt_state_place(found)))
 			found = changed[i];
 	return found;
+}
+
+uint64_t ckpt_push_place(const struct ckpt_state *state)
+{
+	const struct choice all = {0};
+	const struct ckpt_state_step *step = first(&all, state, false);
+
+	return step ? ckpt_state_place(step) : UINT64_MAX;
 }
 
 // It was chosen as it is now; what was expired meanwhile is not to come back.
@@ -256,7 +271,7 @@ static int pack_or_put_off(const struct ckpt_push *p, struct choice *c)
 
 int ckpt_push_next(const struct ckpt_push *p, char ret_name[CKPT_NAME_MAX + 1])
 {
-	struct choice c = {0};
+	struct choice c = {.keeps_deleted = p->keeps_deleted};
 	int rc = 1;
 
 	while (rc > 0) {

@@ -10,7 +10,11 @@ struct ckpt_push {
 	struct ckpt_log *log; // of the remote; at its end, as far as is known
 	const char *node;
 	struct ckpt_behind *behind;
+	bool keeps_deleted; // deletions wait
 };
+
+// The place (core/state/difference.h) of the first step that could be pushed now; UINT64_MAX: none could.
+uint64_t ckpt_push_place(const struct ckpt_state *state);
 
 // The data that it names is in the remote before it is sent. 1: it was appended, or is to be made anew: read the log; 0: nothing waits that
 // could be pushed now; -EINTR: it is to end; errors of the objects and of ckpt_log_append(). *ret_name: the step that it was about.

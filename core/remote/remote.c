@@ -5,6 +5,9 @@
 #include "core/objects/stack.h"
 #include "core/remote/near.h"
 #include "core/remote/push.h"
+#include "core/remote/tree.h"
+#include "core/remote/tree_large.h"
+#include "core/state/plain.h"
 #include "core/step/follow.h"
 
 #include <stdio.h>
@@ -21,7 +24,9 @@ struct ckpt_remote {
 	char node[CKPT_UUID_LEN + 1];
 	char *url;
 	struct ckpt_log *log;
+	struct ckpt_tree *tree;
 	struct ckpt_behind *behind; // NULL: nothing is done behind
+	bool loaded;                // the steps are: what is read shows in the plain tree at once
 	bool news;        // of the thread, or of who opens: entries were read that the steps do not follow yet
 	int64_t again_ns; // of the thread: what it waits after the next failure
 
@@ -90,6 +95,8 @@ int ckpt_remote_open(struct ckpt_store *s, const json_t *identity, char why[CKPT
 	ckpt_lock_init(&r->lock, CKPT_LOCK_LEAF);
 	r->url = strdup(url);
 	rc = r->url ? open_objects(r, remote, why) : -ENOMEM;
+	if (!rc)
+		rc = ckpt_tree_new(s, node, &r->tree);
 	if (rc)
 		ckpt_remote_close(r);
 	else
@@ -102,6 +109,7 @@ void ckpt_remote_close(struct ckpt_remote *r)
 	if (!r)
 		return;
 	ckpt_behind_free(r->behind);
+	ckpt_tree_free(r->tree);
 	ckpt_log_free(r->log);
 	ckpt_lock_done(&r->lock);
 	free(r->url);
@@ -110,13 +118,34 @@ void ckpt_remote_close(struct ckpt_remote *r)
 
 // --- Pulling ----------------------------------------------------------------------------------------------------------
 
+static int follow(struct ckpt_remote *r);
+
+static bool is_on_tree(const struct ckpt_log_entry *entry)
+{
+	struct ckpt_operation op;
+	size_t cursor = 0;
+
+	while (ckpt_log_entry_next(entry, &cursor, &op))
+		if (ckpt_act_is_on_tree(op.kind))
+			return true;
+	return false;
+}
+
+// The steps of the entries before show first, the tree before those behind: who sees a tracker sees the step that it names.
 static int take_entry(void *arg, const struct ckpt_log_entry *entry)
 {
 	struct ckpt_remote *r = arg;
+	bool on_tree = r->loaded && is_on_tree(entry);
+	int rc = on_tree ? follow(r) : 0;
 
 	r->news = true;
-	return ckpt_journal_pull(r->store->journal,
-				 &(struct ckpt_pull){.host = "", .entry = entry->data, .entry_len = entry->data_len});
+	if (!rc)
+		rc = ckpt_journal_pull(
+			r->store->journal,
+			&(struct ckpt_pull){.host = "", .entry = entry->data, .entry_len = entry->data_len});
+	if (!rc && on_tree)
+		ckpt_tree_carry_out(r->tree);
+	return rc;
 }
 
 struct position {
@@ -208,6 +237,19 @@ int ckpt_remote_catch_up(struct ckpt_remote *r)
 	}
 	r->news = false;
 	return rc;
+}
+
+void ckpt_remote_ready(struct ckpt_remote *r)
+{
+	if (!r)
+		return;
+	r->loaded = true;
+	ckpt_tree_carry_out(r->tree);
+}
+
+struct ckpt_tree *ckpt_remote_tree(struct ckpt_remote *r)
+{
+	return r ? r->tree : NULL;
 }
 
 // --- Behind -----------------------------------------------------------------------------------------------------------
@@ -311,16 +353,47 @@ static int read_log(struct ckpt_remote *r)
 	return rc ? rc : follow(r);
 }
 
+// What the plain tree may push now: what was done before the first step that waits. Such a step is in a folder that the log knows.
+struct ahead {
+	uint64_t before;
+	bool lacks_folder;
+};
+
+static int look_ahead(void *arg, const struct ckpt_state *state)
+{
+	struct ahead *a = arg;
+	size_t count;
+	struct ckpt_state_step *const *changed = ckpt_state_changed(state, &count);
+
+	*a = (struct ahead){.before = ckpt_push_place(state)};
+	for (size_t i = 0; i < count && !a->lacks_folder; i++)
+		a->lacks_folder = !changed[i]->deleted_by && *changed[i]->is.folder_id &&
+				  !ckpt_state_plain_folder(state, changed[i]->is.folder_id);
+	return 0;
+}
+
+static int push(struct ckpt_remote *r, struct ckpt_behind *behind)
+{
+	struct ckpt_push p = {.store = r->store, .log = r->log, .node = r->node, .behind = behind};
+	char name[CKPT_NAME_MAX + 1];
+	struct ahead ahead;
+	int rc;
+
+	(void)ckpt_journal_look(r->store->journal, look_ahead, &ahead);
+	rc = ckpt_tree_push(r->tree, r->log, ahead.before, ahead.lacks_folder);
+	p.keeps_deleted = ckpt_tree_holds_deletions(r->tree);
+	return rc ? rc : ckpt_push_next(&p, name);
+}
+
 static int exchange(struct ckpt_remote *r, struct ckpt_behind *behind)
 {
-	const struct ckpt_push p = {.store = r->store, .log = r->log, .node = r->node, .behind = behind};
-	char name[CKPT_NAME_MAX + 1];
 	int rc = 1;
 
+	ckpt_tree_pace(r->tree, &(struct ckpt_tree_pace){.go_on = ckpt_behind_go_on, .arg = behind});
 	while (rc > 0 && !ckpt_behind_stops(behind)) {
 		rc = read_log(r);
 		if (!rc)
-			rc = ckpt_push_next(&p, name);
+			rc = push(r, behind);
 	}
 	return rc;
 }
@@ -404,6 +477,7 @@ void ckpt_remote_queue(struct ckpt_remote *r, struct ckpt_remote_queue *ret_queu
 	if (!r)
 		return;
 	(void)ckpt_journal_look(r->store->journal, count, ret_queue);
+	ret_queue->files = ckpt_tree_waits(r->tree);
 	LOCK_SCOPE(&r->lock);
 	if (r->failing_since_ns)
 		ret_queue->unreachable_ns = ckpt_sys.mono_ns() - r->failing_since_ns;
@@ -414,12 +488,25 @@ struct wanted {
 	bool is_there;
 };
 
+// All that leads to it is in the remote's log.
+static bool has_folders(const struct ckpt_state *state, const char *id)
+{
+	while (*id) {
+		const struct ckpt_plain *folder = ckpt_state_plain_folder(state, id);
+
+		if (!folder)
+			return false;
+		id = folder->folder_id;
+	}
+	return true;
+}
+
 static int look_for(void *arg, const struct ckpt_state *state)
 {
 	struct wanted *w = arg;
 	const struct ckpt_state_step *step = ckpt_state_step(state, w->session);
 
-	w->is_there = ckpt_state_is_attached(state) && step && !step->since;
+	w->is_there = ckpt_state_is_attached(state) && step && !step->since && has_folders(state, step->is.folder_id);
 	return 0;
 }
 

@@ -5,8 +5,8 @@
 // first, then manifests, then an entry. What was pushed is known by the log alone, so that a crash, a lost answer or a lost network
 // leaves nothing to be repaired: the thread goes on where the log says.
 //
-// Calling sequence: ckpt_remote_open() before the journal, ckpt_remote_catch_up() behind it, before the steps are loaded; _start(), with
-// work behind; _stop(), _close().
+// Calling sequence: ckpt_remote_open() before the journal, ckpt_remote_catch_up() behind it, before the steps are loaded; _ready() when
+// they are; _start(), with work behind; _stop(), _close().
 // Ownership: the store has one. Threads: any, after open. Blocks: catch_up on the network; _stop for as long as a request takes.
 #pragma once
 
@@ -25,6 +25,11 @@ int ckpt_remote_open(struct ckpt_store *s, const json_t *identity, char why[CKPT
 // Reads all that others have appended. A store that has read it before goes on without, and says so in the error log. Errors: those of
 // the objects; -EBADMSG: the remote's log is damaged; -EREMCHG: it is not that which this node has read before.
 int ckpt_remote_catch_up(struct ckpt_remote *r);
+void ckpt_remote_ready(
+	struct ckpt_remote *r); // of a store that is open for writing. Its plain tree is as the log says then
+// The plain tree, to tell it of changes; NULL: the store has no remote.
+struct ckpt_tree;
+struct ckpt_tree *ckpt_remote_tree(struct ckpt_remote *r);
 int ckpt_remote_start(struct ckpt_remote *r); // 0, -ENOMEM, -EAGAIN; r NULL is fine here and below
 void ckpt_remote_wake(struct ckpt_remote *r); // there may be something to push
 void ckpt_remote_stop(struct ckpt_remote *r);
@@ -33,6 +38,7 @@ void ckpt_remote_close(struct ckpt_remote *r); // before the journal and the obj
 // What waits to be pushed.
 struct ckpt_remote_queue {
 	uint64_t steps, bytes;  // bytes of the files of those whose files wait
+	uint64_t files;         // changes of plain files and folders; at least one until all of the tree was looked at
 	int64_t unreachable_ns; // for so long the remote has not answered, monotonic; 0: it has
 };
 void ckpt_remote_queue(struct ckpt_remote *r, struct ckpt_remote_queue *ret_queue);

@@ -3,7 +3,8 @@
 #include "core/base/util.h"
 
 // saved := replaces, record          amended := record          other := id, version, flags, time [lengths, folder id, name]
-// set := time, before, lengths, key, value      tree := id of the folder, folder id, before, time, mode, type, lengths, name, content
+// set := time, before, lengths, key, value      tree := id of the folder, folder id, before, time, mode, type, lengths, uid, gid, name,
+//         content
 enum {
 	SAVED_REPLACES = 0,
 	SAVED_RECORD = 40,
@@ -31,12 +32,32 @@ enum {
 	TREE_TYPE = 52,
 	TREE_NAME_LEN = 54,
 	TREE_CONTENT_LEN = 56,
-	TREE_ZEROS = 60,
-	TREE_NAME = 64,
+	TREE_UID = 60,
+	TREE_GID = 64,
+	TREE_NAME = 68,
+
+	LARGE_BYTES = 0,
+	LARGE_SHA256 = 8,
+	LARGE_MANIFEST = 40,
 
 	TYPE_FILE = 1, // of a FILE: the content stands in the act
 	TYPE_LINK = 2,
+	TYPE_LARGE = 3,
 };
+
+void ckpt_plain_large_encode(const struct ckpt_plain_large *large, uint8_t ret_content[CKPT_PLAIN_LARGE_BYTES])
+{
+	ckpt_put64(ret_content + LARGE_BYTES, large->bytes);
+	memcpy(ret_content + LARGE_SHA256, large->sha256, CKPT_SHA256_LEN);
+	memcpy(ret_content + LARGE_MANIFEST, large->manifest, CKPT_SHA256_LEN);
+}
+
+void ckpt_plain_large_decode(const uint8_t content[CKPT_PLAIN_LARGE_BYTES], struct ckpt_plain_large *ret)
+{
+	ret->bytes = ckpt_get64(content + LARGE_BYTES);
+	memcpy(ret->sha256, content + LARGE_SHA256, CKPT_SHA256_LEN);
+	memcpy(ret->manifest, content + LARGE_MANIFEST, CKPT_SHA256_LEN);
+}
 
 bool ckpt_act_has_record(enum ckpt_act_kind kind)
 {
@@ -150,17 +171,28 @@ static bool take_folder_id(const uint8_t *p, char ret_id[CKPT_FOLDER_ID_LEN + 1]
 	return is_zero(p, CKPT_FOLDER_ID_LEN) || (*ret_id && ckpt_name_is_folder_id(ret_id));
 }
 
+static bool is_large(const struct ckpt_act *a)
+{
+	struct ckpt_plain_large large;
+
+	if (a->content_len != CKPT_PLAIN_LARGE_BYTES)
+		return false;
+	ckpt_plain_large_decode(a->content, &large);
+	return large.bytes > CKPT_PLAIN_INLINE_MAX && large.bytes <= INT64_MAX;
+}
+
 // Each kind has what it needs, and zeros for all else.
 static bool is_tree(const struct ckpt_act *a, unsigned type)
 {
 	bool is_file = a->kind == CKPT_ACT_FILE, is_mkdir = a->kind == CKPT_ACT_MKDIR;
 	bool has_id = is_mkdir || a->kind == CKPT_ACT_MOVE;
 
-	if (!*a->id == has_id || !type == is_file || a->mode > CKPT_ACT_MODE_MAX || (a->mode && !is_file && !is_mkdir))
+	if (!*a->id == has_id || !type == is_file || a->mode > CKPT_ACT_MODE_MAX ||
+	    ((a->mode || a->uid || a->gid) && !is_file && !is_mkdir))
 		return false;
 	if (!is_file && (a->time_ns || a->content_len || !a->before != is_mkdir))
 		return false;
-	return !a->link || ckpt_act_is_target(a->content, a->content_len);
+	return a->large ? is_large(a) : !a->link || ckpt_act_is_target(a->content, a->content_len);
 }
 
 static int decode_tree(const uint8_t *p, size_t len, struct ckpt_act *a)
@@ -169,17 +201,20 @@ static int decode_tree(const uint8_t *p, size_t len, struct ckpt_act *a)
 	size_t content_len = len < TREE_NAME ? 0 : ckpt_get32(p + TREE_CONTENT_LEN);
 	unsigned type = len < TREE_NAME ? 0 : ckpt_get16(p + TREE_TYPE);
 
-	if (a->kind == CKPT_ACT_FILE && type > TYPE_LINK)
+	if (a->kind == CKPT_ACT_FILE && type > TYPE_LARGE)
 		return -ENOTSUP;
 	if (len < TREE_NAME || name_len > CKPT_NAME_MAX || content_len > CKPT_PLAIN_INLINE_MAX ||
-	    len - TREE_NAME != name_len + content_len || !is_zero(p + TREE_ZEROS, TREE_NAME - TREE_ZEROS) ||
-	    !take_folder_id(p + TREE_ID, a->id) || !take_folder_id(p + TREE_FOLDER, a->folder_id))
+	    len - TREE_NAME != name_len + content_len || !take_folder_id(p + TREE_ID, a->id) ||
+	    !take_folder_id(p + TREE_FOLDER, a->folder_id))
 		return -EBADMSG;
 	memcpy(a->name, p + TREE_NAME, name_len);
 	a->before = ckpt_get64(p + TREE_BEFORE);
 	a->time_ns = (int64_t)ckpt_get64(p + TREE_TIME);
 	a->mode = ckpt_get32(p + TREE_MODE);
+	a->uid = ckpt_get32(p + TREE_UID);
+	a->gid = ckpt_get32(p + TREE_GID);
 	a->link = type == TYPE_LINK;
+	a->large = type == TYPE_LARGE;
 	a->content_at = TREE_NAME + name_len;
 	a->content = p + a->content_at;
 	a->content_len = content_len;
@@ -240,6 +275,11 @@ static void put_set(const struct ckpt_act *a, uint8_t *p)
 		memcpy(p + SET_KEY + key_len, a->value, a->value_len);
 }
 
+static uint16_t type_of(const struct ckpt_act *a)
+{
+	return a->kind != CKPT_ACT_FILE ? 0 : a->link ? TYPE_LINK : a->large ? TYPE_LARGE : TYPE_FILE;
+}
+
 static void put_tree(const struct ckpt_act *a, uint8_t *p)
 {
 	size_t name_len = strlen(a->name);
@@ -249,7 +289,9 @@ static void put_tree(const struct ckpt_act *a, uint8_t *p)
 	ckpt_put64(p + TREE_BEFORE, a->before);
 	ckpt_put64(p + TREE_TIME, (uint64_t)a->time_ns);
 	ckpt_put32(p + TREE_MODE, a->mode);
-	ckpt_put16(p + TREE_TYPE, a->kind != CKPT_ACT_FILE ? 0 : a->link ? TYPE_LINK : TYPE_FILE);
+	ckpt_put32(p + TREE_UID, a->uid);
+	ckpt_put32(p + TREE_GID, a->gid);
+	ckpt_put16(p + TREE_TYPE, type_of(a));
 	ckpt_put16(p + TREE_NAME_LEN, (uint16_t)name_len);
 	ckpt_put32(p + TREE_CONTENT_LEN, (uint32_t)a->content_len);
 	memcpy(p + TREE_NAME, a->name, name_len);

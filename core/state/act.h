@@ -8,6 +8,7 @@
 // Errors: -EBADMSG damaged or hostile, -ENOTSUP newer, -EINVAL what decode would refuse, -EFBIG, -ENOMEM.
 #pragma once
 
+#include "core/base/hash.h"
 #include "core/base/uuid.h"
 #include "core/limits.h"
 #include "core/record/name.h"
@@ -59,11 +60,23 @@ struct ckpt_act {
 	size_t value_len;  // at most CKPT_VALUE_BYTES_MAX
 	char id[CKPT_FOLDER_ID_LEN + 1]; // MKDIR, MOVE: of the folder itself
 	bool link;                       // FILE: the content is the target of a symlink
-	uint32_t mode;                   // MKDIR, FILE: at most CKPT_ACT_MODE_MAX
+	bool large;                      // FILE: the content says where the bytes are (ckpt_plain_large)
+	uint32_t mode, uid, gid;         // MKDIR, FILE: mode at most CKPT_ACT_MODE_MAX
 	const void *content;             // FILE
-	size_t content_len;              // at most CKPT_PLAIN_INLINE_MAX; of a symlink 1 to CKPT_PLAIN_TARGET_MAX
-	size_t content_at;               // decoded: its place in the body
+	// At most CKPT_PLAIN_INLINE_MAX; of a symlink 1 to CKPT_PLAIN_TARGET_MAX, of a large one CKPT_PLAIN_LARGE_BYTES.
+	size_t content_len;
+	size_t content_at; // decoded: its place in the body
 };
+
+// The bytes of a large plain file are chunks in packs, as a manifest of this one file says.
+#define CKPT_PLAIN_LARGE_BYTES 72u
+struct ckpt_plain_large {
+	uint64_t bytes;                    // more than CKPT_PLAIN_INLINE_MAX
+	uint8_t sha256[CKPT_SHA256_LEN];   // of them
+	uint8_t manifest[CKPT_SHA256_LEN]; // its key is m/ and that
+};
+void ckpt_plain_large_encode(const struct ckpt_plain_large *large, uint8_t ret_content[CKPT_PLAIN_LARGE_BYTES]);
+void ckpt_plain_large_decode(const uint8_t content[CKPT_PLAIN_LARGE_BYTES], struct ckpt_plain_large *ret_large);
 
 bool ckpt_act_has_record(enum ckpt_act_kind kind);
 bool ckpt_act_is_on_tree(enum ckpt_act_kind kind);        // the plain one

@@ -194,7 +194,10 @@ static void set_content(const struct act *act, struct ckpt_plain *e)
 	const struct ckpt_act *a = act->a;
 
 	e->link = a->link;
+	e->large = a->large;
 	e->mode = a->mode;
+	e->uid = a->uid;
+	e->gid = a->gid;
 	e->mtime_ns = a->time_ns;
 	e->version = act->s->plains.version;
 	e->node = act->node;
@@ -202,7 +205,15 @@ static void set_content(const struct act *act, struct ckpt_plain *e)
 	e->content = (struct ckpt_span){0};
 	if (a->kind != CKPT_ACT_FILE)
 		return;
-	ckpt_sha256(a->content, a->content_len, e->sha256);
+	if (a->large) {
+		struct ckpt_plain_large large;
+
+		ckpt_plain_large_decode(a->content, &large);
+		e->size = large.bytes;
+		memcpy(e->sha256, large.sha256, sizeof(e->sha256));
+	} else {
+		ckpt_sha256(a->content, a->content_len, e->sha256);
+	}
 	if (a->content_len)
 		e->content = (struct ckpt_span){.seq = act->at->seq,
 						.offset = act->at->offset + (uint32_t)a->content_at,
@@ -257,6 +268,11 @@ static bool has_steps(const struct ckpt_state *s, const char *folder_id)
 			if (!step->deleted_by && !strcmp(step->is.folder_id, folder_id))
 				return true;
 	return false;
+}
+
+bool ckpt_state_plain_is_empty(const struct ckpt_state *s, const struct ckpt_plain *folder)
+{
+	return !folder->children && !has_steps(s, folder->id);
 }
 
 static int remove_entry(const struct act *act)

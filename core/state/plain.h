@@ -27,14 +27,16 @@ struct ckpt_plain {
 	char folder_id[CKPT_FOLDER_ID_LEN + 1]; // it is in; "": the root
 	char id[CKPT_FOLDER_ID_LEN + 1];        // of a folder; "": it is a file or a symlink
 	const char *name;
-	bool link;
-	uint32_t mode;    // permissions
+	bool link, large;
+	uint32_t mode; // permissions
+	uint32_t uid, gid;
 	int64_t mtime_ns; // 0 of a folder
 	uint64_t version;
-	uint32_t node;                   // that put it, as an index of ckpt_state_node()
-	struct ckpt_span content;        // of a symlink: its target; zeros of a folder and of an empty file
-	uint64_t size;                   // bytes of it
-	uint8_t sha256[CKPT_SHA256_LEN]; // of it, so that equal contents are known unread; zeros of a folder
+	uint32_t node; // that put it, as an index of ckpt_state_node()
+	// Of a symlink: its target; of a large file: a ckpt_plain_large (act.h); zeros of a folder and of an empty file.
+	struct ckpt_span content;
+	uint64_t size;                   // bytes of the file
+	uint8_t sha256[CKPT_SHA256_LEN]; // of these, so that equal contents are known unread; zeros of a folder
 
 	// Of core/state.
 	bool rooted;  // while a snapshot is checked: it is known to be below the root
@@ -45,6 +47,7 @@ struct ckpt_plain {
 
 // NULL: none.
 const struct ckpt_plain *ckpt_state_plain(const struct ckpt_state *state, const char *folder_id, const char *name);
+bool ckpt_state_plain_is_empty(const struct ckpt_state *state, const struct ckpt_plain *folder);  // of steps, too
 const struct ckpt_plain *ckpt_state_plain_folder(const struct ckpt_state *state, const char *id); // not the root
 // All entries, in no order; borrowed. NULL, 0: there are none.
 struct ckpt_plain *const *ckpt_state_plains(const struct ckpt_state *state, size_t *ret_count);

@@ -2,6 +2,7 @@
 #include "core/state/journal.h"
 
 #include "core/base/util.h"
+#include "core/state/act.h"
 #include "core/state/plain.h"
 
 struct wanted {
@@ -25,6 +26,12 @@ static bool is_content_of(const struct ckpt_plain *e, const void *data)
 {
 	uint8_t sha256[CKPT_SHA256_LEN];
 
+	if (e->large) {
+		struct ckpt_plain_large large;
+
+		ckpt_plain_large_decode(data, &large);
+		return large.bytes == e->size && !memcmp(large.sha256, e->sha256, sizeof(large.sha256));
+	}
 	ckpt_sha256(data, e->content.len, sha256);
 	return !memcmp(sha256, e->sha256, sizeof(sha256)) && (!e->link || ckpt_act_is_target(data, e->content.len));
 }

@@ -7,7 +7,7 @@
 
 // plains := count u32, zero u32, plain*
 // plain  := version u64, modified i64, mode u32, node u32, type u16, length of name u16, length of content u32, its seq u64, offset u32,
-//           zero u32, folder id (16), id (16), SHA-256 of the content, name
+//           zero u32, folder id (16), id (16), SHA-256 of the file, uid u32, gid u32, bytes of the file u64, name
 enum {
 	HEAD_BYTES = 8,
 
@@ -24,11 +24,15 @@ enum {
 	FOLDER = 48,
 	ID = 64,
 	SHA256 = 80,
-	NAME = 112,
+	UID = 112,
+	GID = 116,
+	SIZE = 120,
+	NAME = 128,
 
 	TYPE_FOLDER = 0,
 	TYPE_FILE = 1,
 	TYPE_LINK = 2,
+	TYPE_LARGE = 3,
 };
 
 size_t ckpt_plains_bytes(const struct ckpt_state *s)
@@ -56,7 +60,10 @@ static uint8_t *put_one(const struct ckpt_plain *e, const uint32_t *ranks, uint8
 	ckpt_put64(p + TIME, (uint64_t)e->mtime_ns);
 	ckpt_put32(p + MODE, e->mode);
 	ckpt_put32(p + NODE, ranks[e->node]);
-	ckpt_put16(p + TYPE, *e->id ? TYPE_FOLDER : e->link ? TYPE_LINK : TYPE_FILE);
+	ckpt_put16(p + TYPE, *e->id ? TYPE_FOLDER : e->link ? TYPE_LINK : e->large ? TYPE_LARGE : TYPE_FILE);
+	ckpt_put32(p + UID, e->uid);
+	ckpt_put32(p + GID, e->gid);
+	ckpt_put64(p + SIZE, e->size);
 	ckpt_put16(p + NAME_LEN, (uint16_t)len);
 	ckpt_put32(p + CONTENT_LEN, e->content.len);
 	ckpt_put64(p + CONTENT_SEQ, e->content.seq);
@@ -100,6 +107,9 @@ static bool has_content(const struct ckpt_plain *e)
 	const struct ckpt_span *c = &e->content;
 	uint8_t none[CKPT_SHA256_LEN];
 
+	if (e->large ? c->len != CKPT_PLAIN_LARGE_BYTES || e->size <= CKPT_PLAIN_INLINE_MAX || e->size > INT64_MAX
+		     : e->size != c->len)
+		return false;
 	if (c->len)
 		return c->seq && c->len <= (e->link ? CKPT_PLAIN_TARGET_MAX : CKPT_PLAIN_INLINE_MAX) &&
 		       c->offset <= CKPT_LOG_ENTRY_BYTES_MAX - c->len;
@@ -111,7 +121,7 @@ static bool has_none(const struct ckpt_plain *e)
 {
 	static const uint8_t zeros[CKPT_SHA256_LEN];
 
-	return !e->content.len && !e->content.seq && !e->content.offset && !e->mtime_ns &&
+	return !e->content.len && !e->size && !e->content.seq && !e->content.offset && !e->mtime_ns &&
 	       !memcmp(e->sha256, zeros, sizeof(zeros));
 }
 
@@ -121,15 +131,18 @@ static int take_fields(const struct ckpt_state *s, const uint8_t *p, struct ckpt
 	unsigned type = ckpt_get16(p + TYPE);
 	uint64_t seq;
 
-	if (type > TYPE_LINK)
+	if (type > TYPE_LARGE)
 		return -ENOTSUP;
 	*e = (struct ckpt_plain){
 		.version = ckpt_get64(p + VERSION),
 		.mtime_ns = (int64_t)ckpt_get64(p + TIME),
 		.mode = ckpt_get32(p + MODE),
 		.node = ckpt_get32(p + NODE),
+		.uid = ckpt_get32(p + UID),
+		.gid = ckpt_get32(p + GID),
 		.link = type == TYPE_LINK,
-		.size = ckpt_get32(p + CONTENT_LEN),
+		.large = type == TYPE_LARGE,
+		.size = ckpt_get64(p + SIZE),
 		.content = {.seq = ckpt_get64(p + CONTENT_SEQ),
 			    .offset = ckpt_get32(p + CONTENT_OFFSET),
 			    .len = ckpt_get32(p + CONTENT_LEN)},

@@ -23,6 +23,7 @@
 #define CKPT_STORE_FORMAT 1
 
 struct ckpt_decided;
+struct ckpt_tree_change;
 
 // Of modules above, which the store knows nothing else of.
 struct ckpt_store_calls {
@@ -44,6 +45,13 @@ struct ckpt_store_calls {
 	// Another node has changed files of it. The manifests of before and of now are borrowed.
 	void (*changed)(void *arg, struct ckpt_step *step, struct ckpt_manifest *was, struct ckpt_manifest *is);
 	void *changed_arg;
+	// Does a change of the plain tree that is another node's, and tells the kernel. -EBUSY: the file is open for writing; else as of
+	// ckpt_tree_change(), which is called for it. NULL: nobody uses the tree.
+	int (*change_tree)(void *arg, const struct ckpt_tree_change *change);
+	void *change_tree_arg;
+	// Whether a plain file is open for writing. NULL: none is.
+	bool (*is_written)(void *arg, int dirfd, const char *name);
+	void *is_written_arg;
 	// And of one that was completed by quiet: it is listed now.
 	void (*listed)(void *arg, struct ckpt_step *step);
 	void *listed_arg;

@@ -195,6 +195,8 @@ static int store_open_parts(struct ckpt_store *s, bool repair)
 
 		rc = ckpt_trash_open(s, &looks, ckpt_trash_of(s));
 	}
+	if (!rc && s->writable)
+		ckpt_remote_ready(*ckpt_remote_of(s));
 	return rc;
 }
 

@@ -185,7 +185,6 @@ def test_files_added_later_and_removed_ones_are_pushed(node, ckptfs):
     assert trees.describe(node("b") / "1000") == is_there
 
 
-@pytest.mark.xfail(strict=True, reason="the step is pushed, its folder is not: `wait --remote` says 0, and no other node shows the step")
 def test_a_step_in_a_folder_is_on_another_node(node):
     first = node("a")
     (first / "run").mkdir()
@@ -365,6 +364,149 @@ def test_of_two_steps_of_one_name_none_is_lost(node, fault_proxy):
         assert os.readlink(n / "latest") == "1000"
         assert trees.describe(n / "1000") == ours
         assert trees.describe(n / conflict) == theirs
+
+
+# --- Plain files and folders --------------------------------------------------------------------------------------------------
+
+def read(path):
+    try:
+        return path.read_text()
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+
+
+def shows(n, path, text, seconds=SEEN + 6):
+    wait_until(lambda: read(n / path) == text, seconds, f"{path} with {text!r}, which has {read(n / path)!r}")
+
+
+def test_plain_files_are_there_when_all_else_is_lost(node):
+    first = node("a")
+    (first / "run/logs").mkdir(parents=True)
+    (first / "run").chmod(0o750)
+    trees.write(first / "run/latest.txt", b"step_5\n", 0o640)
+    trees.write(first / "run/logs/empty", b"")
+    trees.write(first / "run/logs/full", os.urandom(65536))
+    os.symlink("logs/full", first / "run/link")
+    first.save("run/step_5")
+    trees.write(first / "run/large.bin", trees.content("large", 9_000_000))
+
+    def described(n):
+        """But for the times of folders, which change with each name in them."""
+        rows = trees.describe(n / "run")
+        return {path: row | {"mtime_ns": 0} if os.path.isdir(n / "run" / path) and not path.startswith("step_5") else row for path, row in rows.items()}
+    is_there = described(first)
+    first.wait()
+    first.lose()
+    second = node("b")
+    assert described(second) == is_there
+    assert (second / "run").stat().st_mode & 0o7777 == 0o750
+    assert second.errors() == []
+
+
+def test_a_tracker_goes_back_and_forth(node):
+    """Each has read it, and has it in the pages of its kernel; each writes it as frameworks do."""
+    first, second = node("a"), node("b")
+    (first / "latest_checkpointed_iteration.txt").write_text("1000")
+    shows(second, "latest_checkpointed_iteration.txt", "1000")
+    (second / "latest_checkpointed_iteration.txt").write_text("2000")  # O_TRUNC
+    shows(first, "latest_checkpointed_iteration.txt", "2000")
+    temp = first / "latest_checkpointed_iteration.txt.tmp"
+    temp.write_text("3000")
+    temp.rename(first / "latest_checkpointed_iteration.txt")
+    shows(second, "latest_checkpointed_iteration.txt", "3000")
+    first.wait()
+    assert sorted(first.listing()) == sorted(second.listing()) == ["latest_checkpointed_iteration.txt"]
+    assert first.errors() == second.errors() == []
+
+
+def test_who_sees_a_tracker_sees_its_step(node):
+    """And an older step is there as long as the tracker names it."""
+    first, second = node("a"), node("b")
+    seen = set()
+
+    def look():
+        name = read(second / "latest.txt")
+        if name:
+            seen.add(name)
+            assert name in second.listing() or read(second / "latest.txt") != name, (name, second.listing())
+    before = None
+    for step in range(1, 9):
+        name = f"step_{step}"
+        first.save(name, files=2)
+        (first / "latest.txt").write_text(name)
+        if before:
+            shutil.rmtree(first / before)
+        before = name
+        for _ in range(20):
+            look()
+            time.sleep(0.05)
+    wait_until(lambda: look() or read(second / "latest.txt") == "step_8", 30, "the last tracker")
+    wait_until(lambda: second.listing() == ["latest.txt", "step_8"], 30, "the last deletion")
+    assert len(seen) > 1
+
+
+def test_names_that_go_and_move_do_so_on_the_other_node(node):
+    first, second = node("a"), node("b")
+    (first / "run/deep").mkdir(parents=True)
+    (first / "run/deep/notes").write_text("one")
+    (first / "run/other").write_text("two")
+    made = first.save("run/step_1")
+    shows(second, "run/deep/notes", "one")
+    shows(second, "run/other", "two")
+    wait_until(lambda: "step_1" in os.listdir(second / "run"), SEEN, "the step in the folder")
+    (second / "run").rename(second / "moved")
+    wait_until(lambda: first.listing() == ["moved"], SEEN + 6, "the new name of the folder")
+    assert trees.describe(first / "moved/step_1") == trees.describe(second / "moved/step_1") == made
+    (first / "moved/other").unlink()
+    (first / "moved/deep/notes").rename(first / "moved/notes")
+    (first / "moved/deep").rmdir()
+    wait_until(lambda: sorted(os.listdir(second / "moved")) == ["notes", "step_1"], SEEN + 6, "what was removed and renamed")
+    assert (second / "moved/notes").read_text() == "one"
+    assert first.errors() == second.errors() == []
+
+
+def test_both_nodes_make_the_same_folder(node, fault_proxy):
+    first, second = node("a"), node("b", fault_proxy.endpoint)
+    fault_proxy.play({"do": "reset-before"})
+    for n, name in ((first, "step_1"), (second, "step_2")):
+        (n / "checkpoints").mkdir()
+        n.save(f"checkpoints/{name}", files=2)
+    (second / "checkpoints/notes").write_text("of the second")
+    first.wait()
+    fault_proxy.play()
+    for n in (first, second):
+        shows(n, "checkpoints/notes", "of the second", 40)
+        wait_until(lambda n=n: sorted(os.listdir(n / "checkpoints")) == ["notes", "step_1", "step_2"], 30, "both steps in one folder")
+
+
+def test_of_two_contents_both_stay(node, fault_proxy):
+    first, second = node("a"), node("b", fault_proxy.endpoint)
+    (first / "notes").write_text("of both")
+    shows(second, "notes", "of both")
+    fault_proxy.play({"do": "reset-before"})
+    (second / "notes").write_text("of the second")
+    (first / "notes").write_text("of the first")
+    first.wait()
+    fault_proxy.play()
+    conflict = f"notes.conflict-{os.uname().nodename}"
+    for n in (first, second):
+        shows(n, conflict, "of the second", 40)
+        assert (n / "notes").read_text() == "of the first"
+    assert any("notes" in line for line in second.errors())
+
+
+def test_a_file_that_is_being_written_is_not_taken_away(node):
+    first, second = node("a"), node("b")
+    (first / "train.log").write_text("line 1\n")
+    shows(second, "train.log", "line 1\n")
+    with open(second / "train.log", "a") as log:
+        (first / "train.log").write_text("of the first\n")
+        first.wait()
+        time.sleep(SEEN)
+        log.write("line 2\n")
+    shows(second, "train.log", "of the first\n")
+    shows(second, f"train.log.conflict-{os.uname().nodename}", "line 1\nline 2\n")
+    shows(first, f"train.log.conflict-{os.uname().nodename}", "line 1\nline 2\n")
 
 
 # --- Steps that another node has saved ---------------------------------------------------------------------------------------

@@ -21,7 +21,7 @@ static struct ckpt_act sample_on_tree(enum ckpt_act_kind kind)
 	if (kind == CKPT_ACT_MKDIR || kind == CKPT_ACT_MOVE)
 		strcpy(a.id, FOLDER_2);
 	if (kind == CKPT_ACT_MKDIR || kind == CKPT_ACT_FILE)
-		a.mode = 0751;
+		a.mode = 0751, a.uid = 0xfffffffe, a.gid = 100;
 	if (kind != CKPT_ACT_MKDIR)
 		a.before = 0x0102030405060708;
 	if (kind == CKPT_ACT_FILE) {

@@ -73,6 +73,39 @@ START_TEST(a_file_is_as_its_act_says)
 }
 END_TEST
 
+START_TEST(a_large_file_says_where_its_bytes_are)
+{
+	struct ckpt_plain_large large = {.bytes = CKPT_PLAIN_INLINE_MAX + 1}, back;
+	uint8_t content[CKPT_PLAIN_LARGE_BYTES];
+	struct ckpt_act a = ckpt_tree_file("", "big", 0, "");
+	CLEANUP_FREE uint8_t *bytes = NULL;
+	const struct ckpt_plain *e;
+	void *body;
+	size_t len;
+
+	memset(large.sha256, 1, sizeof(large.sha256));
+	memset(large.manifest, 2, sizeof(large.manifest));
+	ckpt_plain_large_encode(&large, content);
+	a.large = true;
+	a.content = content;
+	a.content_len = sizeof(content);
+	ckpt_tree_fits(a);
+	e = ckpt_state_plain(ckpt_tree.state, "", "big");
+	ck_assert(e->large && !e->link && e->size == large.bytes && e->content.len == sizeof(content));
+	ck_assert_mem_eq(e->sha256, large.sha256, sizeof(large.sha256));
+	ckpt_plain_large_decode(ckpt_tree_content(e), &back);
+	ck_assert_mem_eq(&back, &large, sizeof(large));
+	ckpt_tree_bytes(ckpt_tree.state, &bytes, &len);
+	ckpt_tree_assert_bytes(ckpt_tree.state, bytes, len);
+	a.content_len--;
+	ck_error(ckpt_act_encode(&a, &body, &len), EINVAL);
+	a.content_len++;
+	large.bytes = CKPT_PLAIN_INLINE_MAX; // so small a one stands in the act
+	ckpt_plain_large_encode(&large, content);
+	ck_error(ckpt_act_encode(&a, &body, &len), EINVAL);
+}
+END_TEST
+
 START_TEST(a_file_takes_the_place_of_the_version_that_it_names)
 {
 	uint64_t first = ckpt_tree_fits(ckpt_tree_file("", "f", 0, "first")), second;
@@ -341,15 +374,16 @@ START_TEST(what_is_no_act_is_refused_before_it_is_pulled)
 		{CKPT_ACT_MKDIR, 49, 0x10, -EBADMSG}, // mode
 		{CKPT_ACT_FILE, 51, 1, -EBADMSG},     {CKPT_ACT_REMOVE, 48, 1, -EBADMSG},
 		{CKPT_ACT_MOVE, 48, 1, -EBADMSG},     {CKPT_ACT_FILE, 52, 0, -EBADMSG}, // type
-		{CKPT_ACT_FILE, 52, 3, -ENOTSUP},     {CKPT_ACT_FILE, 53, 1, -ENOTSUP},
-		{CKPT_ACT_MKDIR, 52, 1, -EBADMSG},    {CKPT_ACT_REMOVE, 52, 1, -EBADMSG},
-		{CKPT_ACT_MOVE, 53, 1, -EBADMSG},     {CKPT_ACT_FILE, 54, 0, -EBADMSG}, // lengths
+		{CKPT_ACT_FILE, 52, 3, -EBADMSG},     {CKPT_ACT_FILE, 52, 4, -ENOTSUP},
+		{CKPT_ACT_FILE, 53, 1, -ENOTSUP},     {CKPT_ACT_MKDIR, 52, 1, -EBADMSG},
+		{CKPT_ACT_REMOVE, 52, 1, -EBADMSG},   {CKPT_ACT_MOVE, 53, 1, -EBADMSG},
+		{CKPT_ACT_FILE, 54, 0, -EBADMSG}, // lengths
 		{CKPT_ACT_FILE, 55, 1, -EBADMSG},     {CKPT_ACT_FILE, 56, 4, -EBADMSG},
 		{CKPT_ACT_FILE, 59, 0xff, -EBADMSG},  {CKPT_ACT_MOVE, 56, 1, -EBADMSG},
-		{CKPT_ACT_FILE, 60, 1, -EBADMSG},                                         // zeros
-		{CKPT_ACT_FILE, 63, 1, -EBADMSG},     {CKPT_ACT_FILE, 64, '/', -EBADMSG}, // name
-		{CKPT_ACT_MKDIR, 64, 0, -EBADMSG},    {CKPT_ACT_REMOVE, 64, 0xff, -EBADMSG},
-		{CKPT_ACT_MOVE, 64, '.', -EBADMSG},
+		{CKPT_ACT_REMOVE, 60, 1, -EBADMSG},   {CKPT_ACT_MOVE, 67, 1, -EBADMSG}, // uid, gid
+		{CKPT_ACT_FILE, 68, '/', -EBADMSG},                                     // name
+		{CKPT_ACT_MKDIR, 68, 0, -EBADMSG},    {CKPT_ACT_REMOVE, 68, 0xff, -EBADMSG},
+		{CKPT_ACT_MOVE, 68, '.', -EBADMSG},
 	};
 	struct ckpt_act acts[] = {ckpt_tree_mkdir(A, "", "n"), ckpt_tree_file("", "n", 0, "12345"),
 				  ckpt_tree_remove("", "n", 1u << 16), ckpt_tree_move(A, "", "n", 1u << 16)};
@@ -364,7 +398,7 @@ START_TEST(what_is_no_act_is_refused_before_it_is_pulled)
 		ck_ok(ckpt_act_encode(a, (void **)&body, &len));
 		ck_ok(check_of(rows[i].kind, body, len));
 		ck_error(check_of(rows[i].kind, body, len - 1), EBADMSG);
-		ck_error(check_of(rows[i].kind, body, 63), EBADMSG);
+		ck_error(check_of(rows[i].kind, body, 67), EBADMSG);
 		body[rows[i].at] = rows[i].value;
 		rc = check_of(rows[i].kind, body, len);
 		ck_assert_msg(rc == rows[i].rc, "row %zu: %d", i, rc);
@@ -795,6 +829,7 @@ int main(void)
 	tcase_add_test(acts, a_state_without_acts_has_no_tree);
 	tcase_add_test(acts, a_folder_is_as_its_act_says);
 	tcase_add_test(acts, a_file_is_as_its_act_says);
+	tcase_add_test(acts, a_large_file_says_where_its_bytes_are);
 	tcase_add_test(acts, a_file_takes_the_place_of_the_version_that_it_names);
 	tcase_add_test(acts, a_file_is_void_where_it_does_not_fit);
 	tcase_add_test(acts, a_folder_is_void_where_it_does_not_fit);

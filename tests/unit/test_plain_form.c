@@ -73,14 +73,14 @@ START_TEST(an_empty_tree_has_no_bytes)
 	ckpt_tree_bytes(ckpt_tree.state, &before, &before_len);
 	ckpt_tree_fits(ckpt_tree_remove("", "f", version));
 	ckpt_tree_bytes(ckpt_tree.state, &after, &after_len);
-	ck_assert_uint_eq(before_len - after_len, 8 + 112 + 1);
+	ck_assert_uint_eq(before_len - after_len, 8 + 128 + 1);
 	ck_ok(decode(after, after_len));
 }
 END_TEST
 
 // The places in the bytes of the tree of ckpt_tree_make_rich(), from its end.
 enum {
-	FIXED = 112,
+	FIXED = 128,
 	NAMES = 2 + 2 + 4 + 4 + 4,
 	PLAINS = 8 + 5 * FIXED + NAMES,
 	FOLDER_A = 8,
@@ -98,6 +98,8 @@ enum {
 	SEQ = 32,
 	AT = 40,
 	ZEROS = 44,
+	UID = 112,
+	SIZE = 120,
 	FOLDER = 48,
 	ID = 64,
 	SHA = 80,
@@ -139,7 +141,8 @@ START_TEST(numbers_that_no_act_makes_are_no_tree)
 		{FOLDER_A + MODE, 4, 07777, 0},
 		{FILE_ + PUT_BY, 4, 2, -EBADMSG}, // there are two nodes
 		{FILE_ + PUT_BY, 4, UINT32_MAX, -EBADMSG},
-		{FILE_ + TYPE, 2, 3, -ENOTSUP},
+		{FILE_ + TYPE, 2, 4, -ENOTSUP},
+		{FILE_ + TYPE, 2, 3, -EBADMSG}, // a large file that is small
 		{FILE_ + TYPE, 2, 0, -EBADMSG}, // a folder without an id
 		{FOLDER_A + TYPE, 2, 1, -EBADMSG},
 		{EMPTY + TYPE, 2, 2, -EBADMSG}, // a link without a target
@@ -151,8 +154,11 @@ START_TEST(numbers_that_no_act_makes_are_no_tree)
 		{FOLDER_A + SEQ, 8, 1, -EBADMSG},
 		{FOLDER_A + AT, 4, 1, -EBADMSG},
 		{FILE_ + LEN, 4, 0, -EBADMSG},
-		{FILE_ + LEN, 4, CKPT_PLAIN_INLINE_MAX, 0},
-		{FILE_ + LEN, 4, CKPT_PLAIN_INLINE_MAX + 1, -EBADMSG},
+		{FILE_ + LEN, 4, CKPT_PLAIN_INLINE_MAX, -EBADMSG}, // of another size
+		{FILE_ + SIZE, 8, CKPT_PLAIN_INLINE_MAX, -EBADMSG},
+		{EMPTY + SIZE, 8, 1, -EBADMSG},
+		{FOLDER_A + SIZE, 8, 1, -EBADMSG},
+		{FOLDER_A + UID, 8, UINT64_MAX, 0},
 		{LINK + LEN, 4, CKPT_PLAIN_TARGET_MAX + 1, -EBADMSG},
 		{FILE_ + SEQ, 8, 0, -EBADMSG},
 		{FILE_ + AT, 4, CKPT_LOG_ENTRY_BYTES_MAX - 7, 0},

@@ -1,0 +1,42 @@
+#include "core/remote/tree_change.h"
+
+#include "core/base/sys.h"
+#include "core/remote/tree_look.h"
+
+#include <fcntl.h>
+
+// The time of a folder changes with each name in it.
+static bool is_as_expected(const struct ckpt_tree_change *c)
+{
+	struct ckpt_tree_file was;
+	struct stat st;
+
+	if (fstatat(c->dirfd, c->name, &st, AT_SYMLINK_NOFOLLOW))
+		return errno == ENOENT && !c->expect;
+	if (!c->expect || (st.st_mode & S_IFMT) != (c->expect->st_mode & S_IFMT))
+		return false;
+	ckpt_tree_file(c->expect, &was);
+	return S_ISDIR(st.st_mode) ? st.st_ino == c->expect->st_ino : ckpt_tree_file_is(&was, &st);
+}
+
+// The place is free then, or, of a file, still taken: the rename that follows replaces it in one act.
+static int put_aside(const struct ckpt_tree_change *c)
+{
+	if (S_ISDIR(c->expect->st_mode))
+		return ckpt_sys.rename(c->dirfd, c->name, c->dirfd, c->aside, RENAME_NOREPLACE);
+	return ckpt_sys.link(c->dirfd, c->name, c->dirfd, c->aside);
+}
+
+int ckpt_tree_change(const struct ckpt_tree_change *c)
+{
+	bool is_folder = c->expect && S_ISDIR(c->expect->st_mode), is_free = !c->expect || (c->aside && is_folder);
+	int rc = is_as_expected(c) ? 0 : -EAGAIN;
+
+	if (!rc && c->expect && c->aside)
+		rc = put_aside(c);
+	if (!rc && c->from)
+		return ckpt_sys.rename(c->from_dirfd, c->from, c->dirfd, c->name, is_free ? RENAME_NOREPLACE : 0);
+	if (!rc && !is_free)
+		rc = ckpt_sys.unlink(c->dirfd, c->name, is_folder ? AT_REMOVEDIR : 0);
+	return rc == -EEXIST ? -ENOTEMPTY : rc;
+}
