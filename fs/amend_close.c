@@ -9,7 +9,9 @@
 #include "core/step/amending.h"
 #include "core/step/attributes.h"
 #include "core/step/errlog.h"
+#include "core/step/reopened.h"
 #include "core/step/store.h"
+#include "core/step/successor.h"
 #include "fs/amend_file.h"
 #include "fs/attr.h"
 #include "fs/client.h"
@@ -34,13 +36,13 @@ static int publish_again(struct ckpt_fs *fs, const struct place *p, const char *
 {
 	char from[CKPT_UUID_LEN + 64], to[CKPT_UUID_LEN + 1 + sizeof(p->buf)];
 
-	if (!place_is_committed(p) && p->step->base) { // it was reopened meanwhile
-		snprintf(from, sizeof(from), "%s/%s", p->step->base->session, raw);
+	if (ckpt_step_is_unfinished(p->step) && p->step->base) { // it was reopened meanwhile
+		snprintf(from, sizeof(from), "%s/%s", ckpt_reopen_from(p->step)->session, raw);
 		snprintf(to, sizeof(to), "%s/%s", p->step->session, p->path);
 		return ckpt_sys.rename(fs->store->sessions_fd, from, fs->store->sessions_fd, to, 0);
 	}
 	if (p->step->base) { // it was, and is committed by now
-		snprintf(from, sizeof(from), "%s/%s", p->step->base->session, raw);
+		snprintf(from, sizeof(from), "%s/%s", ckpt_reopen_from(p->step)->session, raw);
 		snprintf(to, sizeof(to), "%s/%s", p->step->session, raw);
 		(void)ckpt_sys.rename(fs->store->sessions_fd, from, fs->store->sessions_fd, to, RENAME_NOREPLACE);
 	}
@@ -186,6 +188,20 @@ static bool has_moved(struct ckpt_fs *fs, struct node *n, const struct place *fr
 	return moved;
 }
 
+// Another node's edit has the place of the step since, and what is pending.
+static bool is_in_another_step(struct ckpt_fs *fs, struct node *n, const struct place *from)
+{
+	struct ckpt_step *now;
+	bool is;
+
+	if (!from->step || ckpt_step_state(from->step) != CKPT_STEP_DELETED)
+		return false;
+	now = node_step(fs, n);
+	is = now && now != from->step;
+	ckpt_step_unref(now);
+	return is;
+}
+
 static bool has_copy(struct node *n)
 {
 	LOCK_SCOPE(&n->use->lock);
@@ -219,7 +235,7 @@ static int publish(struct ckpt_fs *fs, struct handle *h, pid_t tid)
 		if (rc)
 			return rc;
 		rc = publish_at(fs, h, &p, tid);
-		again = rc == -ENOENT && has_moved(fs, h->node, &p);
+		again = (rc == -ENOENT && has_moved(fs, h->node, &p)) || is_in_another_step(fs, h->node, &p);
 		place_done(&p);
 	} while (again);
 	return rc;
@@ -370,10 +386,20 @@ static int follow_locked(struct handle *h)
 	return rc;
 }
 
+static bool is_edited_elsewhere(struct ckpt_step *step)
+{
+	struct ckpt_step *to = ckpt_step_state(step) == CKPT_STEP_DELETED ? ckpt_successor_find(step) : NULL;
+
+	ckpt_step_unref(to);
+	return to;
+}
+
 // Whose session has the published bytes: one that was reopened since shares them. NULL: it was deleted.
 static struct ckpt_step *owner_of(struct ckpt_step *step)
 {
-	return !step || ckpt_step_state(step) == CKPT_STEP_COMMITTED ? step : step->base;
+	if (!step || ckpt_step_state(step) == CKPT_STEP_COMMITTED || is_edited_elsewhere(step))
+		return step;
+	return step->base ? ckpt_reopen_from(step) : NULL;
 }
 
 void amend_see_commit_locked(struct ckpt_fs *fs, struct node *n)

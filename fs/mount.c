@@ -14,6 +14,7 @@
 #include "core/base/util.h"
 #include "core/step/holder.h"
 #include "core/step/mounts.h"
+#include "core/step/successor.h"
 #include "core/store/open.h"
 #include "fs/abilities.h"
 #include "fs/beside.h"
@@ -431,7 +432,7 @@ static void renew(void *arg, struct ckpt_step *from, struct ckpt_step *to)
 	struct ckpt_fs *fs = arg;
 	struct node *top;
 
-	if (to->base == from)
+	if (to->base == from || ckpt_successor_is(to, from))
 		handle_back_all(fs, from);
 	node_renew(fs, from, to);
 	top = node_find(fs, SPACE_LIVE, (to->base == from ? from : to)->born.dir_ino);

@@ -603,15 +603,21 @@ static void renew_locked(struct ckpt_fs *fs, uint64_t space, uint64_t number, co
 	node_unref(fs, n);
 }
 
+static void make_ours_locked(struct ckpt_fs *fs, struct ckpt_step *step)
+{
+	if (__atomic_load_n(&ckpt_staging_of(step)->ours, __ATOMIC_RELAXED))
+		return;
+	live_on_locked(fs, step->incarnation);
+	__atomic_store_n(&ckpt_staging_of(step)->ours, true, __ATOMIC_RELAXED); // from now on
+}
+
 void node_renew(struct ckpt_fs *fs, struct ckpt_step *from, struct ckpt_step *to)
 {
 	struct ckpt_step *committed = to->base == from ? from : to;
 
 	names_write_lock(fs);
-	if (!__atomic_load_n(&ckpt_staging_of(committed)->ours, __ATOMIC_RELAXED)) {
-		live_on_locked(fs, committed->incarnation);
-		__atomic_store_n(&ckpt_staging_of(committed)->ours, true, __ATOMIC_RELAXED); // from now on
-	}
+	make_ours_locked(fs, from);
+	make_ours_locked(fs, to);
 	renew_locked(fs, SPACE_LIVE, committed->born.dir_ino, from, to);
 	renew_locked(fs, committed->incarnation, committed->born.dir_ino, from, to);
 	names_unlock(fs);

@@ -200,7 +200,7 @@ void place_done(struct place *p);
 struct ckpt_step *node_step(struct ckpt_fs *fs, struct node *n);
 
 // The directory of a step in the mount is of another one now: from is committed and to has reopened it, or the other way
-// round.
+// round; or both are committed, and to is an edit of from, by another node.
 void node_renew(struct ckpt_fs *fs, struct ckpt_step *from, struct ckpt_step *to);
 
 // The nodes that are open and have no descriptor behind them, which small committed files may do without: references in a

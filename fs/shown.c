@@ -53,6 +53,17 @@ void shown_forget(struct ckpt_fs *fs, struct ckpt_step *step, struct ckpt_manife
 	node_unref(fs, dir);
 }
 
+// Of versions of different sessions, as edits by different nodes are.
+static bool has_same_seal(struct ckpt_manifest *was, const struct ckpt_entry *a, struct ckpt_manifest *is,
+			  const struct ckpt_entry *b)
+{
+	struct ckpt_seal was_seal, is_seal;
+
+	return a->bytes == b->bytes && ckpt_manifest_seal(was, a->index, &was_seal) &&
+	       ckpt_manifest_seal(is, b->index, &is_seal) &&
+	       !memcmp(was_seal.sha256, is_seal.sha256, sizeof(is_seal.sha256));
+}
+
 static bool is_shown_alike(struct ckpt_step *step, struct ckpt_manifest *was, uint32_t index, struct ckpt_manifest *is,
 			   const char *path)
 {
@@ -65,7 +76,8 @@ static bool is_shown_alike(struct ckpt_step *step, struct ckpt_manifest *was, ui
 	ckpt_manifest_entry(is, at, &b);
 	if (a.type != b.type || a.ino != b.ino)
 		return false;
-	return a.type != CKPT_ENTRY_FILE || !ckpt_file_find_same(step, was, index, is, &at);
+	return a.type != CKPT_ENTRY_FILE || has_same_seal(was, &a, is, &b) ||
+	       !ckpt_file_find_same(step, was, index, is, &at);
 }
 
 // Entries of a manifest that the other shows otherwise, or not at all, are looked up again. gone: their nodes are found no more.

@@ -11,6 +11,7 @@
 #include "core/step/removal.h"
 #include "core/step/reopened.h"
 #include "core/step/store.h"
+#include "core/step/successor.h"
 #include "fs/amend.h"
 #include "fs/attr.h"
 #include "fs/copy_up.h"
@@ -268,6 +269,16 @@ static bool is_removed(const struct place *p)
 	       (p->step && ckpt_removal_has_path(p->step, p->path));
 }
 
+// Another node's edit of the step has its place since, and the mount is about to know that.
+static bool is_between(const struct place *p)
+{
+	struct ckpt_step *to =
+		p->step && ckpt_step_state(p->step) == CKPT_STEP_DELETED ? ckpt_successor_find(p->step) : NULL;
+
+	ckpt_step_unref(to);
+	return to;
+}
+
 // In its version another file has the name. Of one in packs nobody can say so before the step is reopened.
 static bool is_replaced(struct ckpt_fs *fs, struct handle *h, const struct place *p)
 {
@@ -295,7 +306,12 @@ static int begin_once(struct ckpt_fs *fs, struct handle *h)
 		return write_nameless(fs, h);
 	if (rc)
 		return rc;
-	rc = is_removed(&p) || is_replaced(fs, h, &p) ? NOBODYS : p.step ? write_in(fs, h, p.step) : write_plain(fs, h);
+	if (is_between(&p))
+		rc = -EAGAIN;
+	else if (is_removed(&p) || is_replaced(fs, h, &p))
+		rc = NOBODYS;
+	else
+		rc = p.step ? write_in(fs, h, p.step) : write_plain(fs, h);
 	place_done(&p);
 	return rc == NOBODYS && unwritten_is(h) ? write_nameless(fs, h) : MIN(rc, 0);
 }

@@ -7,8 +7,13 @@
 #include "core/remote/push.h"
 #include "core/remote/tree.h"
 #include "core/remote/tree_large.h"
+#include "core/save/amend.h"
+#include "core/save/delete.h"
+#include "core/save/reunite.h"
 #include "core/state/plain.h"
 #include "core/step/follow.h"
+#include "core/step/staging.h"
+#include "core/step/successor.h"
 
 #include <stdio.h>
 #include <unistd.h>
@@ -27,7 +32,7 @@ struct ckpt_remote {
 	struct ckpt_tree *tree;
 	struct ckpt_behind *behind; // NULL: nothing is done behind
 	bool loaded;                // the steps are: what is read shows in the plain tree at once
-	bool news;        // of the thread, or of who opens: entries were read that the steps do not follow yet
+	bool news;        // of the thread, or of who opens: entries were read that the steps, or their edits, do not follow yet
 	int64_t again_ns; // of the thread: what it waits after the next failure
 
 	struct ckpt_lock lock;
@@ -235,7 +240,7 @@ int ckpt_remote_catch_up(struct ckpt_remote *r)
 		tell_failure(r, rc);
 		rc = 0;
 	}
-	r->news = false;
+	r->news = true;
 	return rc;
 }
 
@@ -312,15 +317,88 @@ static void tell_changed(struct ckpt_step *step, const struct ckpt_version *was)
 	ckpt_manifest_unref(now);
 }
 
+static struct ckpt_step *find_edit(struct ckpt_step *step, const struct ckpt_step_name *was)
+{
+	struct ckpt_step *to = ckpt_step_state(step) == CKPT_STEP_DELETED ? ckpt_successor_find(step) : NULL;
+
+	if (!to || (!is_elsewhere(to, was) && !ckpt_step_is_reopened(to)))
+		return to;
+	ckpt_step_unref(to);
+	return NULL;
+}
+
+// Its files are those of an edit by another node from now on, for those who have them open, too; and what they are adding is added there.
+static void tell_edited(struct ckpt_step *step, const struct ckpt_version *was, struct ckpt_step *to)
+{
+	struct ckpt_store *s = step->store;
+	struct ckpt_manifest *before = NULL, *now = NULL;
+
+	ckpt_lock_take(&s->acts_lock);
+	ckpt_amend_hand_on(step, to);
+	s->calls.renew(s->calls.renew_arg, step, to);
+	__atomic_store_n(&ckpt_staging_of(step)->ours, false, __ATOMIC_RELAXED); // its numbers are those of the other
+	ckpt_lock_drop(&s->acts_lock);
+	if (!ckpt_step_read_manifest(step, &was->is, &before) && !ckpt_step_manifest(to, &now) && s->calls.changed)
+		s->calls.changed(s->calls.changed_arg, to, before, now);
+	ckpt_manifest_unref(before);
+	ckpt_manifest_unref(now);
+}
+
+static void tell_elsewhere(struct ckpt_step *step, const struct ckpt_step_name *was, const struct ckpt_version *version)
+{
+	struct ckpt_store *s = step->store;
+	struct ckpt_step *to = s->calls.renew ? find_edit(step, was) : NULL;
+
+	if (to)
+		tell_edited(step, version, to);
+	else if (s->calls.gone)
+		s->calls.gone(s->calls.gone_arg, step);
+	ckpt_step_unref(to);
+}
+
 static void tell(struct ckpt_store *s, const struct known *k)
 {
 	for (size_t i = 0; i < k->count && k->versions; i++)
-		if (is_elsewhere(k->steps[i], &k->names[i])) {
-			if (s->calls.gone)
-				s->calls.gone(s->calls.gone_arg, k->steps[i]);
-		} else if (s->calls.changed) {
+		if (is_elsewhere(k->steps[i], &k->names[i]))
+			tell_elsewhere(k->steps[i], &k->names[i], k->versions[i]);
+		else if (s->calls.changed)
 			tell_changed(k->steps[i], k->versions[i]);
-		}
+}
+
+// An edit of this node, under the name of a conflict, is put into the edit of another node that came before it. What cannot be is a step
+// of its own, and pushed.
+static void reunite(struct ckpt_step *step)
+{
+	struct ckpt_store *s = step->store;
+	struct ckpt_manifest *was = NULL, *is = NULL;
+	struct ckpt_step *into;
+	int rc;
+
+	ckpt_lock_take(&s->acts_lock);
+	rc = ckpt_reunite(step, &into, &was);
+	ckpt_lock_drop(&s->acts_lock);
+	if (rc)
+		return;
+	if (s->calls.changed && !ckpt_step_manifest(into, &is))
+		s->calls.changed(s->calls.changed_arg, into, was, is);
+	(void)ckpt_delete(step); // why it could not be is in the error log
+	ckpt_manifest_unref(was);
+	ckpt_manifest_unref(is);
+	ckpt_step_unref(into);
+}
+
+static int reunite_all(struct ckpt_store *s)
+{
+	struct ckpt_step **steps;
+	size_t count;
+	int rc = ckpt_reunite_list(s, &steps, &count);
+
+	if (rc)
+		return rc;
+	for (size_t i = 0; i < count; i++)
+		reunite(steps[i]);
+	ckpt_step_list_free(steps, count);
+	return 0;
 }
 
 // The steps follow what was read.
@@ -339,6 +417,8 @@ static int follow(struct ckpt_remote *r)
 	ckpt_lock_drop(&s->acts_lock);
 	if (!rc)
 		tell(s, &k);
+	if (!rc && k.names)
+		rc = reunite_all(s);
 	return rc;
 }
 

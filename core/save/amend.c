@@ -14,6 +14,7 @@
 #include "core/save/session.h"
 #include "core/step/errlog.h"
 #include "core/step/store.h"
+#include "core/step/successor.h"
 
 #include <fcntl.h>
 #include <limits.h>
@@ -128,6 +129,27 @@ static int check_added(struct ckpt_edit *d, int dirfd, const char *raw, uint32_t
 	return DONE;
 }
 
+// The name was free when the file was made: another node has put a file there meanwhile, which stays in the version before.
+static bool may_replace(const struct ckpt_edit *d, uint32_t there)
+{
+	struct ckpt_said said;
+	struct ckpt_entry e;
+
+	ckpt_manifest_entry(d->m, there, &e);
+	return e.type == CKPT_ENTRY_FILE && !ckpt_step_said(d->step->store, d->step->session, &said) && said.pulled;
+}
+
+static int replace_others(struct ckpt_edit *d, int dirfd, const char *raw, const char *path, uint32_t there)
+{
+	struct ckpt_entry was;
+	int rc = ckpt_edit_copy(d, there);
+
+	ckpt_manifest_entry(d->m, there, &was);
+	if (!rc)
+		rc = add_from_disk(d, d->handles[was.parent], dirfd, raw, was.name, NULL);
+	return rc ? rc : learn_metrics(d, path, dirfd, raw);
+}
+
 static int find_parent(struct ckpt_edit *d, const char *path, const char **ret_name)
 {
 	const char *slash = strrchr(path, '/');
@@ -150,8 +172,12 @@ static int add(struct ckpt_edit *d, const char *path, const char *raw)
 	if (rc)
 		return rc;
 	rc = ckpt_manifest_child(d->m, d->parent, name, &there);
+	if (!rc)
+		rc = check_added(d, dirfd, raw, there);
+	if (rc == -EEXIST && may_replace(d, there))
+		return replace_others(d, dirfd, raw, path, there);
 	if (rc != -ENOENT)
-		return rc ? rc : check_added(d, dirfd, raw, there);
+		return rc;
 	d->dirs_in_parent = !fstatat(dirfd, raw, &st, AT_SYMLINK_NOFOLLOW) && S_ISDIR(st.st_mode);
 	rc = ckpt_edit_copy(d, 0);
 	if (!rc)
@@ -240,9 +266,8 @@ static int try(struct ckpt_step *step, edit_fn *change, const char *path, const 
 	return rc == DONE ? 0 : rc;
 }
 
-static int act(struct ckpt_step *step, edit_fn *change, const char *path, const char *raw, const char *what)
+static int try_some(struct ckpt_step *step, edit_fn *change, const char *path, const char *raw)
 {
-	LOCK_SCOPE(&step->store->acts_lock);
 	bool adopted = false;
 	int rc = -EAGAIN;
 
@@ -250,6 +275,68 @@ static int act(struct ckpt_step *step, edit_fn *change, const char *path, const 
 		rc = try(step, change, path, raw, &adopted);
 		adopted |= rc == -EAGAIN;
 	}
+	return rc;
+}
+
+// The file that was made for one step, in the directory of another. ret_raw: what it is called there.
+static int move_raw(struct ckpt_step *step, const char *raw, struct ckpt_step *to, char ret_raw[CKPT_AMENDING_RAW_MAX])
+{
+	CLEANUP_FD int from_fd = ckpt_session_open(step), to_fd = ckpt_session_open(to);
+	int rc = from_fd < 0 ? from_fd : to_fd < 0 ? to_fd : ckpt_amending_raw_name(ret_raw);
+
+	return rc ? rc : ckpt_sys.rename(from_fd, raw, to_fd, ret_raw, RENAME_NOREPLACE);
+}
+
+struct handing {
+	struct ckpt_step *from, *to;
+};
+
+static int hand_on(void *arg, const char *raw, char ret_raw[CKPT_AMENDING_RAW_MAX])
+{
+	const struct handing *h = arg;
+
+	return move_raw(h->from, raw, h->to, ret_raw);
+}
+
+void ckpt_amend_hand_on(struct ckpt_step *step, struct ckpt_step *to)
+{
+	struct handing h = {step, to};
+
+	if (__atomic_load_n(&ckpt_amending_of(step)->pending_files, __ATOMIC_RELAXED))
+		(void)ckpt_amending_hand_on(step, to, hand_on, &h); // the close of one that stays finds its way
+}
+
+static void move_back(struct ckpt_step *step, const char *raw, struct ckpt_step *to, const char *there)
+{
+	CLEANUP_FD int to_fd = ckpt_session_open(step), from_fd = ckpt_session_open(to);
+
+	if (to_fd >= 0 && from_fd >= 0)
+		(void)ckpt_sys.rename(from_fd, there, to_fd, raw, RENAME_NOREPLACE);
+}
+
+// An edit of it, by another node, has its place by now: the act is one on that. Where it fails, the file is where it was.
+static int try_successor(struct ckpt_step *step, edit_fn *change, const char *path, const char *raw)
+{
+	struct ckpt_step *to = ckpt_successor_find(step);
+	char there[CKPT_AMENDING_RAW_MAX];
+	int rc = !to ? -ESTALE : raw ? move_raw(step, raw, to, there) : 0;
+
+	if (!rc) {
+		rc = try_some(to, change, path, raw ? there : NULL);
+		if (rc && rc != -EIO && raw) // that one may be in place
+			move_back(step, raw, to, there);
+	}
+	ckpt_step_unref(to);
+	return rc;
+}
+
+static int act(struct ckpt_step *step, edit_fn *change, const char *path, const char *raw, const char *what)
+{
+	LOCK_SCOPE(&step->store->acts_lock);
+	int rc = try_some(step, change, path, raw);
+
+	if (rc == -ESTALE && ckpt_step_state(step) == CKPT_STEP_DELETED)
+		rc = try_successor(step, change, path, raw);
 	if (rc && rc != -ESTALE && rc != -ENOENT && rc != -EINVAL && rc != -EPERM)
 		complain(step, path, rc, what);
 	return rc == -EAGAIN ? -EIO : rc;

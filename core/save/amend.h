@@ -6,6 +6,9 @@
 
 #include "core/step/step.h"
 
+// An edit of the step, by another node, has its place (core/step/successor.h): its pending files are those of that. The acts below find that
+// by themselves. Under store->acts_lock. Blocks on the disk.
+void ckpt_amend_hand_on(struct ckpt_step *step, struct ckpt_step *to);
 // A pending file is part of the step, or what stands in the session's directory at path: a file, symlink or empty directory, durable
 // when it returns 0. -EEXIST there is one; -ESTALE the step is not committed any more; -EIO a write was lost or the outcome is unknown,
 // asking again gives the final answer; ... Failures are in the error log. Blocks on the disk.

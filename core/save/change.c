@@ -6,6 +6,7 @@
 #include "core/save/watch.h"
 #include "core/step/errlog.h"
 #include "core/step/store.h"
+#include "core/step/successor.h"
 
 #define NAP_NS INT64_C(20000000)
 
@@ -22,6 +23,20 @@ static int publish_once(struct ckpt_step *step, bool *adopted)
 	return rc;
 }
 
+static void watch(struct ckpt_step *step);
+
+// It is deleted, or another has its name; where that is an edit of it, the changes are made to that.
+static void leave(struct ckpt_step *step)
+{
+	struct ckpt_step *to = ckpt_successor_find(step);
+	bool starts = false;
+
+	if (to && !ckpt_attributes_hand_on(step, to, &starts) && starts && !ckpt_watch_start(to, watch))
+		ckpt_attributes_unwatch(to); // the next change brings them along
+	ckpt_step_unref(to);
+	ckpt_attributes_forget(step);
+}
+
 int ckpt_change_publish_locked(struct ckpt_step *step)
 {
 	bool adopted = false;
@@ -34,7 +49,7 @@ int ckpt_change_publish_locked(struct ckpt_step *step)
 	if (rc == -EAGAIN)
 		rc = -EIO;
 	if (rc == -ESTALE && ckpt_step_state(step) != CKPT_STEP_COMMITTED)
-		ckpt_attributes_forget(step); // it is deleted, or another has its name
+		leave(step);
 	else if (rc && rc != -EBUSY && rc != -ESTALE && !ckpt_attributes_have_told(step))
 		ckpt_errlog_add(step->store->errlog, step->name, rc, "it is tried again: mend the cause",
 				"modes, owners, times or extended attributes of it were changed, and that is not on "

@@ -6,6 +6,7 @@
 #include "core/base/walk.h"
 #include "core/profile/format.h"
 #include "core/save/share.h"
+#include "core/step/reopened.h"
 #include "core/step/store.h"
 
 #include <fcntl.h>
@@ -35,7 +36,7 @@ static bool is_as_before(const struct look *l, const struct ckpt_entry *e, const
 
 	if (!S_ISREG(now->st_mode))
 		return false;
-	if (!ckpt_step_raw_path(l->step->base, l->m, e->index, raw, sizeof(raw)) &&
+	if (!ckpt_step_raw_path(ckpt_reopen_from(l->step), l->m, e->index, raw, sizeof(raw)) &&
 	    !fstatat(l->step->store->sessions_fd, raw, &before, AT_SYMLINK_NOFOLLOW) && before.st_ino == now->st_ino)
 		return true;
 	return (uint64_t)now->st_size == e->bytes && now->st_mtim.tv_sec == e->mtime_s &&
@@ -46,7 +47,7 @@ static bool is_as_before(const struct look *l, const struct ckpt_entry *e, const
 static int is_array_data(const struct look *l, uint32_t index, const char *path)
 {
 	CLEANUP_FD int fd = -1;
-	int rc = ckpt_step_open_raw(l->step->base, l->m, index, &fd);
+	int rc = ckpt_step_open_raw(ckpt_reopen_from(l->step), l->m, index, &fd);
 
 	if (rc && rc != -EIO)
 		return rc;
@@ -110,7 +111,7 @@ int ckpt_changes_look(struct ckpt_step *step, struct ckpt_changes *ret_changes)
 {
 	struct look l = {.step = step, .changes = ret_changes};
 	uint32_t count;
-	int rc = ckpt_step_manifest(step->base, &l.m);
+	int rc = ckpt_reopen_manifest(step, &l.m);
 
 	*ret_changes = (struct ckpt_changes){0};
 	if (rc)

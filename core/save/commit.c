@@ -30,6 +30,7 @@
 #include "core/save/version.h"
 #include "core/step/amending.h"
 #include "core/step/errlog.h"
+#include "core/step/follow.h"
 #include "core/step/reopened.h"
 #include "core/step/store.h"
 #include "core/step/trash.h"
@@ -38,6 +39,7 @@
 #include <limits.h>
 #include <stdio.h>
 
+#define FOLLOWS_MAX 8                  // of a commit: changes of its base by other nodes
 #define NAMES_MAX 1000                 // that are tried where the own one is taken
 #define UNSYNCED_EACH_MAX 64           // up to so many are fsynced one by one: exact blame, and no stranger waits
 #define FOREIGN_DIRTY_MAX (256u << 20) // other people's dirty bytes that one syncfs may take along
@@ -466,12 +468,19 @@ static int take_other_name(struct attempt *a, const char *name, unsigned n)
 	return 0;
 }
 
-// A step that another node has saved under this name meanwhile keeps it.
+static bool replaces_base(const struct attempt *a)
+{
+	return ckpt_reopen_shares(a->step) && !strcmp(a->name, a->step->base->name);
+}
+
+// A step that another node has saved under this name meanwhile keeps it. -EREMCHG: it has changed the one that is reopened.
 static int publish(struct attempt *a)
 {
 	char name[CKPT_NAME_MAX + 1];
 	int rc = ckpt_attempt_publish(a);
 
+	if (rc == -EEXIST && !a->unknown && replaces_base(a))
+		return -EREMCHG;
 	memcpy(name, a->name, sizeof(name));
 	for (unsigned n = 1; rc == -EEXIST && !a->unknown && n <= NAMES_MAX; n++) {
 		rc = take_other_name(a, name, n);
@@ -499,6 +508,8 @@ static int attempt_run(struct attempt *a)
 		complain(a, rc, NULL, "it was removed, or moved into another step, at the same moment", NULL);
 	if (rc)
 		return rc;
+	if (ckpt_reopen_is_orphan(a->step) && !ckpt_reopen_of(a->step)->fresh)
+		return -EREMCHG;
 	rc = settle_name(a);
 	if (!rc)
 		rc = put_back_copies(a); // of an attempt whose outcome was none, or that could not
@@ -534,7 +545,7 @@ static int attempt_run(struct attempt *a)
 		return rc;
 	}
 	rc = publish(a);
-	if (rc)
+	if (rc && rc != -EREMCHG)
 		complain_of_publish(a, rc);
 	return rc;
 }
@@ -563,8 +574,10 @@ static void take_name_in_table_locked(struct attempt *a)
 	if (reopens) {
 		a->before = TAKE_PTR(step->base->base); // nobody asks for that any more
 		// Its numbers are those of this one now, should it ever be listed beside it.
-		if (!ckpt_reopen_of(step)->fresh)
+		if (!ckpt_reopen_of(step)->fresh) {
 			__atomic_store_n(&ckpt_staging_of(step->base)->ours, false, __ATOMIC_RELAXED);
+			__atomic_store_n(&ckpt_staging_of(ckpt_reopen_from(step))->ours, false, __ATOMIC_RELAXED);
+		}
 	}
 	if (reopens || strcmp(step->name, a->name) || strcmp(step->folder_id, a->folder_id)) {
 		ckpt_step_erase_locked(step);
@@ -632,6 +645,7 @@ static void attempt_free(struct attempt *a)
 		return;
 	ckpt_scan_done(&a->scan);
 	ckpt_manifest_unref(a->manifest);
+	ckpt_manifest_unref(a->scanned);
 	free(a->record.manifest);
 	free(a->leftovers);
 	free(a->late);
@@ -664,6 +678,16 @@ static void tell_done(const struct attempt *a)
 		 (long long)((ckpt_sys.mono_ns() - a->began_ns) / 1000000), s->event, s->version);
 }
 
+// What another node has changed is in no file here.
+static void tell_merged(const struct attempt *a)
+{
+	struct ckpt_store *s = a->step->store;
+
+	ckpt_reopen_set_began(a->step, NULL);
+	if (a->scanned && s->calls.changed)
+		s->calls.changed(s->calls.changed_arg, a->step, a->scanned, a->manifest);
+}
+
 static void *attempt_thread(void *arg)
 {
 	struct attempt *a = arg;
@@ -678,6 +702,7 @@ static void *attempt_thread(void *arg)
 	finish(a, rc);
 	if (!rc) {
 		tell_done(a);
+		tell_merged(a);
 		ckpt_copy_keep(a->step);
 	} else if (!a->unknown) {
 		ckpt_left_out_drop(TAKE_PTR(a->left_out));
@@ -832,7 +857,7 @@ static int wait_locked(struct ckpt_step *step, const struct ckpt_commit *how, ui
 	return ckpt_attempts_of(step)->commit_result;
 }
 
-int ckpt_commit(struct ckpt_step *step, const struct ckpt_commit *how)
+static int commit_once(struct ckpt_step *step, const struct ckpt_commit *how)
 {
 	struct attempt *a = attempt_new(step, how);
 	bool had_metadata = false;
@@ -859,6 +884,35 @@ int ckpt_commit(struct ckpt_step *step, const struct ckpt_commit *how)
 	if (!rc && !had_metadata && how->metadata)
 		rc = ckpt_commit_metadata(step, how->metadata);
 	return rc;
+}
+
+// What it reopens was changed by another node: the step follows that. -ESTALE: it is gone.
+static int follow_base(struct ckpt_step *step)
+{
+	struct ckpt_step_name is;
+	int rc;
+
+	ckpt_lock_take(&step->store->acts_lock);
+	rc = ckpt_follow(step->store);
+	ckpt_lock_drop(&step->store->acts_lock);
+	if (rc || !ckpt_reopen_is_orphan(step))
+		return rc;
+	ckpt_step_name(step, &is);
+	ckpt_errlog_add(step->store->errlog, is.name, -ESTALE, "what was changed is kept: look into .ckptfs/staged",
+			"commit failed: another node has deleted the step, or saved over it");
+	return -ESTALE;
+}
+
+int ckpt_commit(struct ckpt_step *step, const struct ckpt_commit *how)
+{
+	int rc = commit_once(step, how);
+
+	for (int i = 0; i < FOLLOWS_MAX && rc == -EREMCHG; i++) {
+		rc = follow_base(step);
+		if (!rc)
+			rc = commit_once(step, how);
+	}
+	return rc == -EREMCHG ? -EBUSY : rc;
 }
 
 struct ckpt_part ckpt_attempts_part = {.bytes = sizeof(struct ckpt_attempts)};

@@ -8,6 +8,7 @@
 #include "core/step/amending.h"
 #include "core/step/attributes.h"
 #include "core/step/errlog.h"
+#include "core/step/follow.h"
 #include "core/step/removal.h"
 #include "core/step/store.h"
 
@@ -320,6 +321,14 @@ static enum ckpt_act_kind kind_of(const struct ckpt_edit *d)
 	return d->restores ? CKPT_ACT_RESTORE : d->same_files ? CKPT_ACT_REPACK : CKPT_ACT_AMEND;
 }
 
+// The log has another version, which another node has made.
+static int follow_others(struct ckpt_step *step)
+{
+	int rc = ckpt_follow(step->store);
+
+	return rc ? rc : ckpt_step_state(step) == CKPT_STEP_COMMITTED ? -EAGAIN : -ESTALE;
+}
+
 int ckpt_edit_put(struct ckpt_edit *d)
 {
 	struct ckpt_step *step = d->step;
@@ -337,7 +346,7 @@ int ckpt_edit_put(struct ckpt_edit *d)
 	if (rc == -EIO)
 		__atomic_store_n(&ckpt_amending_of(step)->amend_unknown, true, __ATOMIC_RELAXED);
 	if (rc)
-		return rc;
+		return rc == -ESTALE ? follow_others(step) : rc;
 	ckpt_step_keep_manifest(step, d->next);
 	if (!d->restores)
 		ckpt_removal_carry(step, d->m, d->next, d->only_attributes);

@@ -6,7 +6,11 @@
 #include "core/base/util.h"
 #include "core/record/metadata.h"
 #include "core/save/commit.h"
+#include "core/save/merge.h"
+#include "core/save/share.h"
 #include "core/save/version.h"
+#include "core/step/amending.h"
+#include "core/step/errlog.h"
 #include "core/step/follow.h"
 #include "core/step/reopened.h"
 #include "core/step/store.h"
@@ -127,29 +131,145 @@ static int describe(struct attempt *a)
 	return rc ? rc : ckpt_metadata_temporary(a->metadata, &a->record.summary.temporary);
 }
 
-int ckpt_attempt_prepare(struct attempt *a)
+// *ret_data has been parsed: what cannot be read back is not committed.
+static int finish_manifest(struct ckpt_manifest_writer *w, void **ret_data, size_t *ret_len,
+			   struct ckpt_manifest **ret_manifest)
 {
-	struct ckpt_record *r = &a->record;
 	void *data, *copy;
-	size_t len;
-	int rc = ckpt_manifest_writer_finish(a->scan.manifest, &data, &len);
+	int rc = ckpt_manifest_writer_finish(w, &data, ret_len);
 
 	if (rc)
 		return rc;
-	copy = malloc(len);
-	if (!copy) {
+	copy = malloc(*ret_len);
+	if (copy)
+		memcpy(copy, data, *ret_len);
+	rc = copy ? ckpt_manifest_parse(copy, *ret_len, ret_manifest) : -ENOMEM; // takes copy
+	if (rc)
 		free(data);
-		return -ENOMEM;
-	}
-	memcpy(copy, data, len);
-	rc = ckpt_manifest_parse(copy, len, &a->manifest); // takes copy; what cannot be read back is not committed
-	if (rc) {
-		free(data);
+	else
+		*ret_data = data;
+	return rc;
+}
+
+// --- Changes by another node ----------------------------------------------------------------------------------------------
+
+struct bringing {
+	struct ckpt_step *step;
+	char raw[CKPT_AMENDING_RAW_MAX];
+};
+
+// It is in packs: here it has no raw file, and a name for one that no file has.
+static int bring(void *arg, struct ckpt_entry *e)
+{
+	struct bringing *b = arg;
+
+	if (e->content != CKPT_CONTENT_CHUNKS)
+		return -EXDEV;
+	e->raw_path = b->raw;
+	return ckpt_amending_raw_name(b->raw);
+}
+
+static uint64_t number_before(void *arg, bool of_own, uint64_t ino)
+{
+	struct bringing *b = arg;
+
+	return of_own ? ckpt_share_number_before(b->step, ino) : 0;
+}
+
+static int take_merged(struct attempt *a, struct ckpt_manifest_writer *w)
+{
+	struct ckpt_record *r = &a->record;
+	struct ckpt_manifest *merged;
+	size_t len;
+	void *data;
+	int rc = finish_manifest(w, &data, &len, &merged);
+
+	if (rc)
 		return rc;
-	}
+	free(r->manifest);
 	r->manifest = data;
 	r->manifest_len = len;
+	a->scanned = a->manifest;
+	a->manifest = merged;
+	return 0;
+}
+
+// That of the other side stays as an older version.
+static int tell_not_merged(const struct attempt *a)
+{
+	ckpt_errlog_add(a->step->store->errlog, a->name, -EXDEV, "compare them: `ckptfs diff`, `ckptfs cat STEP@V`",
+			"another node has changed files of it at the same time, which could not be put together with "
+			"the changes made here: its version is an older one now");
+	return 0;
+}
+
+// Since the step was reopened its base may have got another version, or be another. *ret_dirs: as of ckpt_merge().
+static int merge_changes(struct attempt *a, int *ret_dirs)
+{
+	struct bringing b = {.step = a->step};
+	struct ckpt_merge how = {.own = a->manifest,
+				 .own_wins = true,
+				 .session = a->step->session,
+				 .number_before = number_before,
+				 .bring = bring,
+				 .arg = &b};
+	struct ckpt_manifest_writer *w = NULL;
+	int rc = ckpt_step_manifest(a->step->base, &how.other);
+
+	*ret_dirs = 0;
+	if (rc)
+		return rc;
+	rc = ckpt_reopen_manifest(a->step, &how.was);
+	if (!rc)
+		rc = memcmp(ckpt_manifest_sha256(how.was), ckpt_manifest_sha256(how.other), CKPT_SHA256_LEN)
+			     ? ckpt_merge(&how, &w, ret_dirs)
+			     : 1;
+	if (!rc)
+		rc = take_merged(a, w);
+	if (rc)
+		*ret_dirs = 0;
+	ckpt_manifest_writer_free(w);
+	ckpt_manifest_unref(how.was);
+	ckpt_manifest_unref(how.other);
+	return rc == -EINVAL || rc == -EXDEV ? tell_not_merged(a) : MIN(rc, 0);
+}
+
+// Its number is behind that of each version that the base has by now.
+static void renew_version(struct attempt *a)
+{
+	struct ckpt_attempts *attempts = ckpt_attempts_of(a->step);
+	LOCK_SCOPE(&a->step->base->lock);
+
+	attempts->attempt_version = MAX(attempts->attempt_version, a->step->base->version->is.version + 1);
+}
+
+static int merge_into(struct attempt *a, int *ret_dirs)
+{
+	*ret_dirs = 0;
+	if (!ckpt_reopen_shares(a->step))
+		return 0;
+	renew_version(a);
+	return merge_changes(a, ret_dirs);
+}
+
+int ckpt_attempt_prepare(struct attempt *a)
+{
+	struct ckpt_record *r = &a->record;
+	void *data;
+	size_t len;
+	int dirs, rc = finish_manifest(a->scan.manifest, &data, &len, &a->manifest);
+
+	if (rc)
+		return rc;
+	r->manifest = data;
+	r->manifest_len = len;
+	rc = merge_into(a, &dirs);
+	if (rc)
+		return rc;
+	data = r->manifest;
+	len = r->manifest_len;
 	fill_summary(a, len);
+	r->summary.dir_nlink += r->summary.dir_nlink > 1 ? (uint32_t)dirs : 0;
 	memcpy(r->store_id, a->step->store->id, sizeof(r->store_id));
 	rc = describe(a);
 	r->metadata = a->metadata;

@@ -19,7 +19,9 @@
 #include "core/step/errlog.h"
 #include "core/step/removal.h"
 #include "core/step/store.h"
+#include "core/step/successor.h"
 
+#include <limits.h>
 #include <stdio.h>
 
 #define EDIT_NS INT64_C(1000000000)
@@ -56,11 +58,18 @@ static enum end decide(const struct ending *e, int64_t now, bool closing)
 
 // --- Edits -------------------------------------------------------------------------------------------------------------------
 
+// The step that has the place of another, and its files before and after an edit: references.
+struct later {
+	struct ckpt_step *step;
+	struct ckpt_manifest *was, *is;
+};
+
 struct batch {
 	struct ckpt_step *step;
 	const struct ending *ends; // which are EDITS; NULL: all marks are
 	uint8_t *gone;             // by entry of the manifest that is copied
 	int64_t first_ns;          // of these marks
+	struct later later;        // where they ended in a successor of the step (core/step/successor.h)
 };
 
 static bool is_in(const struct batch *b, const struct ckpt_remover *by)
@@ -142,17 +151,132 @@ static int edit(struct batch *b, bool *adopted)
 	return rc;
 }
 
-static int publish(struct ckpt_step *step, const struct ending *ends)
+// --- Edits of what another node has edited --------------------------------------------------------------------------------
+
+struct later_batch {
+	uint8_t *gone; // by entry of the manifest that is copied
+};
+
+static bool is_gone_later(void *arg, uint32_t index)
 {
-	LOCK_SCOPE(&step->store->acts_lock);
-	struct batch b = {.step = step, .ends = ends};
+	return ((const struct later_batch *)arg)->gone[index];
+}
+
+// A directory stays for what the other node has put into it.
+static void keep_parents(const struct ckpt_manifest *m, uint8_t *gone)
+{
+	for (uint32_t i = ckpt_manifest_count(m); i-- > 1;) {
+		struct ckpt_entry e;
+
+		ckpt_manifest_entry(m, i, &e);
+		if (!gone[i])
+			gone[e.parent] = 0;
+	}
+}
+
+static int find_later(const struct batch *b, const struct ckpt_manifest *was, struct ckpt_manifest *now,
+		      struct later_batch *l)
+{
+	char path[PATH_MAX];
+	uint32_t index;
+
+	l->gone = calloc(ckpt_manifest_count(now), 1);
+	if (!l->gone)
+		return -ENOMEM;
+	for (uint32_t i = 1; i < ckpt_manifest_count(was); i++)
+		if (b->gone[i] && ckpt_manifest_path(was, i, path, sizeof(path)) > 0 &&
+		    !ckpt_manifest_lookup(now, path, &index))
+			l->gone[index] = 1;
+	keep_parents(now, l->gone);
+	return 0;
+}
+
+static int edit_later(struct batch *b, struct ckpt_manifest *was, struct ckpt_step *to, bool *adopted)
+{
+	struct later_batch l = {0};
+	struct ckpt_edit d = {.step = to,
+			      .event = CKPT_EVENT_AMEND,
+			      .frees = true,
+			      .leaves_out = is_gone_later,
+			      .arg = &l};
+	int rc = ckpt_edit_begin(&d, adopted);
+
+	if (!rc)
+		rc = find_later(b, was, d.m, &l);
+	if (!rc)
+		rc = ckpt_edit_copy(&d, 0);
+	if (!rc)
+		rc = ckpt_edit_put(&d);
+	if (!rc)
+		b->later = (struct later){ckpt_step_ref(to), ckpt_manifest_ref(d.m), ckpt_manifest_ref(d.next)};
+	ckpt_edit_done(&d);
+	free(l.gone);
+	return rc;
+}
+
+static int publish_in(struct batch *b, struct ckpt_step *to)
+{
+	struct ckpt_manifest *was;
+	bool adopted = false;
+	int rc = ckpt_step_manifest(b->step, &was), any;
+
+	if (rc)
+		return rc;
+	any = take_marks(b, was);
+	rc = any > 0 ? -EAGAIN : any;
+	for (int i = 0; i < CKPT_EDIT_TRIES && rc == -EAGAIN; i++) {
+		rc = edit_later(b, was, to, &adopted);
+		adopted |= rc == -EAGAIN;
+	}
+	free(TAKE_PTR(b->gone));
+	ckpt_manifest_unref(was);
+	return rc;
+}
+
+// Another step has the place of this one: where that is an edit of it, by another node, it is without what is marked; else nothing is left
+// to be done.
+static int publish_later(struct batch *b)
+{
+	struct ckpt_step *to = ckpt_successor_find(b->step);
+	int rc = to ? publish_in(b, to) : 0;
+
+	ckpt_step_unref(to);
+	if (!rc)
+		ckpt_removal_forget(b->step);
+	return rc;
+}
+
+static int publish_batch(struct batch *b)
+{
+	LOCK_SCOPE(&b->step->store->acts_lock);
 	bool adopted = false;
 	int rc = -EAGAIN;
 
 	for (int i = 0; i < CKPT_EDIT_TRIES && rc == -EAGAIN; i++) {
-		rc = edit(&b, &adopted);
+		rc = edit(b, &adopted);
 		adopted |= rc == -EAGAIN;
 	}
+	return rc == -ESTALE && ckpt_step_state(b->step) == CKPT_STEP_DELETED ? publish_later(b) : rc;
+}
+
+// Without a lock that a request may wait for.
+static void show_later(const struct later *l)
+{
+	const struct ckpt_store_calls *calls = l->step ? &l->step->store->calls : NULL;
+
+	if (calls && calls->changed)
+		calls->changed(calls->changed_arg, l->step, l->was, l->is);
+	ckpt_step_unref(l->step);
+	ckpt_manifest_unref(l->was);
+	ckpt_manifest_unref(l->is);
+}
+
+static int publish(struct ckpt_step *step, const struct ending *ends)
+{
+	struct batch b = {.step = step, .ends = ends};
+	int rc = publish_batch(&b);
+
+	show_later(&b.later);
 	rc = rc == -EAGAIN ? -EIO : rc;
 	if (rc && rc != -ESTALE && rc != -EBUSY)
 		ckpt_errlog_add(step->store->errlog, step->name, rc, "it is tried again; remove the cause",

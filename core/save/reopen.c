@@ -22,6 +22,7 @@
 #include "core/save/watch.h"
 #include "core/step/amending.h"
 #include "core/step/errlog.h"
+#include "core/step/follow.h"
 #include "core/step/removal.h"
 #include "core/step/store.h"
 
@@ -96,12 +97,17 @@ void ckpt_reopen_tell(const struct ckpt_step *step)
 			"the daemon ended before its changes were complete: the previous version is restored");
 }
 
-static void tell_given_up(const struct ckpt_step *step, const struct ckpt_changes *changes)
+static void tell_given_up(const struct ckpt_step *step, const struct ckpt_changes *changes, bool orphan)
 {
 	struct ckpt_errlog *log = step->store->errlog;
 
 	remember_told(step);
-	if (changes->cut_off)
+	if (orphan)
+		ckpt_errlog_add(log, step->name, -ESTALE,
+				"what was written is in .ckptfs/staged: copy what you need, then drop it: `ckptfs abort`",
+				"another node has deleted it, or saved over it, while it was changed here: the "
+				"changes are not in it");
+	else if (changes->cut_off)
 		ckpt_errlog_add(
 			log, step->name, -EINVAL,
 			"the changes are kept in .ckptfs/staged: `ckptfs abort` drops them, `ckptfs resume` takes "
@@ -119,13 +125,15 @@ static void tell_given_up(const struct ckpt_step *step, const struct ckpt_change
 				*changes->path ? "; not yet: " : "", changes->path);
 }
 
-// With acts_lock held: nobody reopens it between its end and the moment when the mount knows it.
+// With acts_lock held: nobody reopens it between its end and the moment when the mount knows it. changes NULL: only if its base is gone.
 static bool give_up(struct ckpt_step *step, const struct ckpt_changes *changes)
 {
 	struct ckpt_store *s = step->store;
 	LOCK_SCOPE(&s->acts_lock);
-	bool closed;
+	bool closed, orphan = ckpt_reopen_is_orphan(step);
 
+	if (!orphan && !changes)
+		return false;
 	ckpt_lock_take(&s->lock);
 	ckpt_lock_take(&step->lock);
 	closed = is_closed_locked(step);
@@ -141,8 +149,24 @@ static bool give_up(struct ckpt_step *step, const struct ckpt_changes *changes)
 		return false;
 	if (!ckpt_reopen_of(step)->fresh && s->calls.renew)
 		s->calls.renew(s->calls.renew_arg, step, step->base);
-	tell_given_up(step, changes);
+	if (orphan && s->calls.gone)
+		s->calls.gone(s->calls.gone_arg, step->base);
+	tell_given_up(step, changes, orphan);
 	return true;
+}
+
+// Nobody waits for it. A successor of its base may be about to come into the table.
+static bool end_orphan(struct ckpt_step *step)
+{
+	bool behind;
+
+	ckpt_lock_take(&step->store->acts_lock);
+	behind = step->store->behind && (ckpt_follow(step->store) || step->store->behind);
+	ckpt_lock_drop(&step->store->acts_lock);
+	if (!behind && give_up(step, NULL))
+		return true;
+	__atomic_store_n(&ckpt_staging_of(step)->touched_ns, ckpt_sys.mono_ns(), __ATOMIC_RELAXED);
+	return false;
 }
 
 // A failure is in the log.
@@ -183,8 +207,11 @@ static bool end_quietly(struct ckpt_step *step)
 	struct ckpt_makers_facts makers;
 	bool ending = __atomic_load_n(&step->store->threads.closing, __ATOMIC_ACQUIRE), lost;
 	int64_t since_ns = quiet_since_ns(step);
-	int rc = ckpt_changes_look(step, &changes);
+	int rc;
 
+	if (ckpt_reopen_is_orphan(step))
+		return end_orphan(step);
+	rc = ckpt_changes_look(step, &changes);
 	if (!rc && changes.rewritten &&
 	    !__atomic_exchange_n(&ckpt_reopen_of(step)->rewritten, true, __ATOMIC_RELAXED) && !ending)
 		return false;
@@ -268,6 +295,7 @@ static int fill(struct ckpt_step *step)
 
 	if (rc)
 		return rc;
+	ckpt_reopen_set_began(step, m);
 	rc = ckpt_stage_make_session(step, 0700);
 	if (!rc) {
 		rc = ckpt_share_tree(step->base, m, step->dirfd);
@@ -518,6 +546,7 @@ int ckpt_reopen_resume(struct ckpt_step *step)
 	struct ckpt_store *s = step->store;
 	LOCK_SCOPE(&s->acts_lock);
 	struct ckpt_step *base = ckpt_step_find(s, step->folder_id, step->name), *before = NULL;
+	struct ckpt_manifest *m = NULL;
 	int rc = !base                                                                         ? -ENOENT
 		 : ckpt_step_state(base) != CKPT_STEP_COMMITTED || ckpt_step_is_reopened(base) ? -EEXIST
 											       : 0;
@@ -529,13 +558,17 @@ int ckpt_reopen_resume(struct ckpt_step *step)
 		rc = -EEXIST;
 	}
 	if (!rc)
+		rc = ckpt_step_manifest(base, &m);
+	if (!rc)
 		rc = take_up(step, base, &before);
 	if (!rc) {
+		ckpt_reopen_set_began(step, m);
 		(void)fremovexattr(step->dirfd, TOLD_XATTR);
 		if (s->calls.renew)
 			s->calls.renew(s->calls.renew_arg, base, step);
 		start_watcher(step);
 	}
+	ckpt_manifest_unref(m);
 	ckpt_step_unref(before);
 	ckpt_step_unref(base);
 	return rc;
@@ -555,5 +588,3 @@ int ckpt_reopen_remove(struct ckpt_step *step)
 	ckpt_stage_leave(step);
 	return rc == -EEXIST ? -ENOTEMPTY : rc;
 }
-
-struct ckpt_part ckpt_reopen_part = {.bytes = sizeof(struct ckpt_reopen)};

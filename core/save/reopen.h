@@ -10,7 +10,10 @@
 //                            Then it is committed as well; an edit keeps the step's place in the order of commits
 //   an orderly end           of the store: as quiet, at once, for what is closed
 //   given up                 by quiet, if a file that was written since is cut off, or a writer was killed in the middle of a
-//                            file, or before each file of the version with array data was written anew; and by a restart
+//                            file, or before each file of the version with array data was written anew; and by a restart;
+//                            and if another node has deleted the step meanwhile, or saved over it
+//
+// An edit of the step by another node, which came meanwhile (core/step/successor.h), is in what is committed, path by path (merge.h).
 //
 // Given up, the version before is listed again, as it was, and the changes are kept as a left-over step.
 //

@@ -196,6 +196,13 @@ uint64_t ckpt_share_before(const struct ckpt_step *step, const struct statx *stx
 	return n && n->born_ns == born_ns(stx) ? n->before : 0;
 }
 
+uint64_t ckpt_share_number_before(const struct ckpt_step *step, uint64_t own)
+{
+	const struct ckpt_number *n = find_number(step, own);
+
+	return n ? n->before : 0;
+}
+
 bool ckpt_share_comes_from(const struct ckpt_step *step, const struct statx *stx, uint64_t number)
 {
 	const struct ckpt_number *n = find_number(step, ckpt_store_ino(stx));
@@ -211,11 +218,11 @@ static uint64_t file_before(struct ckpt_step *step, const char *path, uint64_t o
 	uint32_t index;
 	bool is = false;
 
-	if (ckpt_step_manifest(step->base, &m))
+	if (ckpt_reopen_manifest(step, &m))
 		return 0;
 	if (!ckpt_manifest_lookup(m, path, &index)) {
 		ckpt_manifest_entry(m, index, &e);
-		is = e.type == CKPT_ENTRY_FILE && (e.ino == own || is_raw_of(step->base, m, &e, own));
+		is = e.type == CKPT_ENTRY_FILE && (e.ino == own || is_raw_of(ckpt_reopen_from(step), m, &e, own));
 	}
 	ckpt_manifest_unref(m);
 	return is ? e.ino : 0;
@@ -263,11 +270,11 @@ int ckpt_share_seal(struct ckpt_step *step, const char *path, const struct statx
 	uint32_t index;
 	int rc = 0;
 
-	if (!ckpt_reopen_shares(step) || ckpt_step_manifest(step->base, &m))
+	if (!ckpt_reopen_shares(step) || ckpt_reopen_manifest(step, &m))
 		return 0;
 	if (!ckpt_manifest_lookup(m, path, &index) && ckpt_manifest_seal(m, index, &seal)) {
 		ckpt_manifest_entry(m, index, &e);
-		if (e.bytes == stx->stx_size && is_raw_of(step->base, m, &e, ckpt_store_ino(stx)))
+		if (e.bytes == stx->stx_size && is_raw_of(ckpt_reopen_from(step), m, &e, ckpt_store_ino(stx)))
 			rc = ckpt_manifest_writer_copy_seal(w, handle, m, &seal);
 	}
 	ckpt_manifest_unref(m);

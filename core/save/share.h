@@ -51,6 +51,8 @@ uint64_t ckpt_share_ino(struct ckpt_step *step, const char *path, uint64_t dir_i
 int ckpt_share_know(struct ckpt_step *step, struct ckpt_manifest *m);
 // The number in the base of one of these; 0: it is none.
 uint64_t ckpt_share_before(const struct ckpt_step *step, const struct statx *stx);
+// The same by its number alone, of a file that is in a manifest of the step.
+uint64_t ckpt_share_number_before(const struct ckpt_step *step, uint64_t own);
 // Whether it is one, and had this number in the base or in the first version that this mount has reopened.
 bool ckpt_share_comes_from(const struct ckpt_step *step, const struct statx *stx, uint64_t number);
 

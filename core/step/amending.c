@@ -337,6 +337,43 @@ void ckpt_amending_unlink(struct ckpt_step *step)
 	}
 }
 
+static void append_locked(struct ckpt_step *step, struct ckpt_pending_file *f)
+{
+	struct ckpt_amending *amending = ckpt_amending_of(step);
+
+	f->next = amending->pending_files;
+	__atomic_store_n(&amending->had_pending, true, __ATOMIC_RELAXED);
+	__atomic_store_n(&amending->pending_files, f, __ATOMIC_RELAXED);
+}
+
+int ckpt_amending_hand_on(struct ckpt_step *from, struct ckpt_step *to,
+			  int (*move)(void *arg, const char *raw, char ret_raw[CKPT_AMENDING_RAW_MAX]), void *arg)
+{
+	struct ckpt_pending_file *list = take_list(from, true), *stays = NULL;
+	int rc = 0;
+
+	while (list) {
+		struct ckpt_pending_file *f = list, *moved;
+		char raw[CKPT_AMENDING_RAW_MAX];
+
+		list = f->next;
+		rc = rc ? rc : move(arg, f->raw, raw);
+		moved = rc ? NULL : pending_new(f->path, raw);
+		if (!moved) {
+			rc = rc ? rc : -ENOMEM;
+			f->next = stays;
+			stays = f;
+			continue;
+		}
+		free(f);
+		ckpt_lock_take(&to->lock);
+		append_locked(to, moved);
+		ckpt_lock_drop(&to->lock);
+	}
+	give_list(from, stays);
+	return rc;
+}
+
 bool ckpt_amending_any_below(struct ckpt_step *step, const char *path)
 {
 	size_t len = strlen(path);

@@ -55,5 +55,9 @@ void ckpt_amending_expected_locked(struct ckpt_step *step); // the step is commi
 // For reopen.c, while the step takes no new ones: the pending files have names below dirfd, too; and then no others.
 int ckpt_amending_link(struct ckpt_step *step, int dirfd);
 void ckpt_amending_unlink(struct ckpt_step *step);
+// Another step has the place of `from` (successor.h): its pending files are those of that. move brings a raw file there: 0, and where it is
+// in ret_raw; -errno: that file stays. Under store->acts_lock.
+int ckpt_amending_hand_on(struct ckpt_step *from, struct ckpt_step *to,
+			  int (*move)(void *arg, const char *raw, char ret_raw[CKPT_AMENDING_RAW_MAX]), void *arg);
 // A pending file is somewhere below this directory.
 bool ckpt_amending_any_below(struct ckpt_step *step, const char *path);

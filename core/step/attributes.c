@@ -515,6 +515,79 @@ int ckpt_attributes_set_xattr(struct ckpt_step *step, struct ckpt_manifest *m, c
 	return rc;
 }
 
+// --- Of an edit by another node ---------------------------------------------------------------------------------------
+
+// The entry of the file, which has another number where it was written anew.
+static int find_again(const struct ckpt_step *from, struct ckpt_manifest *m, uint64_t ino, struct ckpt_manifest *now,
+		      struct ckpt_entry *ret)
+{
+	char path[PATH_MAX] = "";
+	uint32_t index;
+	int rc = ino == from->born.dir_ino ? 0 : ckpt_manifest_find_ino(m, ino, &index);
+
+	if (!rc && ino != from->born.dir_ino)
+		rc = MIN(ckpt_manifest_path(m, index, path, sizeof(path)), 0);
+	if (!rc)
+		rc = ckpt_manifest_lookup(now, path, &index);
+	if (!rc)
+		ckpt_manifest_entry(now, index, ret);
+	return rc;
+}
+
+static int hand_on_locked(struct ckpt_step *to, const struct ckpt_entry *e, struct change *from)
+{
+	struct change *c;
+	int rc = enter_locked(to, key_of_locked(to, e), &c);
+
+	if (rc)
+		return rc;
+	take_over(&c->now, &from->now, from->now.which);
+	for (struct xattr_change *x; (x = from->xattrs);) {
+		from->xattrs = x->next;
+		put_xattr(c, x);
+	}
+	changed_locked(ckpt_changed_of(to)->attributes, c);
+	return 0;
+}
+
+static int hand_on_all_locked(struct ckpt_step *from, struct ckpt_manifest *m, struct ckpt_step *to,
+			      struct ckpt_manifest *now)
+{
+	const struct ckpt_attributes *a = ckpt_changed_of(from)->attributes;
+	int rc = 0;
+
+	for (size_t i = 0; a && i < a->bucket_count; i++)
+		for (struct change *c = a->buckets[i]; c && !rc; c = c->next) {
+			struct ckpt_entry e;
+
+			if (!c->over && !find_again(from, m, c->ino, now, &e))
+				rc = hand_on_locked(to, &e, c);
+		}
+	if (!rc)
+		ckpt_attributes_forget_locked(from);
+	return rc;
+}
+
+int ckpt_attributes_hand_on(struct ckpt_step *from, struct ckpt_step *to, bool *ret_starts)
+{
+	struct ckpt_manifest *m = NULL, *now = NULL;
+	int rc = ckpt_step_manifest(from, &m);
+
+	*ret_starts = false;
+	if (!rc)
+		rc = ckpt_step_manifest(to, &now);
+	if (!rc) {
+		ckpt_lock_take_both(&from->lock, &to->lock);
+		rc = hand_on_all_locked(from, m, to, now);
+		*ret_starts = ckpt_changed_of(to)->attributes && wants_watch_locked(to);
+		ckpt_lock_drop(&from->lock);
+		ckpt_lock_drop(&to->lock);
+	}
+	ckpt_manifest_unref(m);
+	ckpt_manifest_unref(now);
+	return rc;
+}
+
 // --- In a version -------------------------------------------------------------------------------------------------------
 
 bool ckpt_attributes_raw(const struct ckpt_manifest *m, const struct ckpt_entry *e, uint32_t *ret_mode,

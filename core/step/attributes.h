@@ -76,6 +76,9 @@ void ckpt_attributes_put(struct ckpt_step *step, uint64_t mark, const struct ckp
 int ckpt_attributes_write(struct ckpt_step *step, const struct ckpt_manifest *m, const struct ckpt_entry *e,
 			  struct ckpt_manifest_writer *w, uint32_t handle);
 
+// Another step has its place (successor.h): the changes that are in no version are changes of that, by path. *ret_starts as of _set. On
+// -ENOMEM some are. Errors of ckpt_step_manifest().
+int ckpt_attributes_hand_on(struct ckpt_step *from, struct ckpt_step *to, bool *ret_starts);
 // Drops the changes that are in no version.
 void ckpt_attributes_forget(struct ckpt_step *step);
 void ckpt_attributes_forget_locked(struct ckpt_step *step); // under step->lock

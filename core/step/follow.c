@@ -2,6 +2,7 @@
 
 #include "core/base/util.h"
 #include "core/step/store.h"
+#include "core/step/successor.h"
 
 struct said_list {
 	struct ckpt_said *at; // by session
@@ -116,7 +117,9 @@ static int follow(struct ckpt_store *s, struct ckpt_step *const *steps, size_t c
 	for (size_t i = 0; i < l.count && !rc; i++)
 		if (!known[i] && (!s->writable || l.at[i].pulled)) // a save of our own is entered by its commit
 			rc = enter(s, &l.at[i]);
-	return rc || s->writable ? rc : drop_what_was_committed(s, &l);
+	if (!rc && s->writable && (rc = ckpt_successor_follow(s)) > 0)
+		s->behind = true;
+	return rc < 0 || s->writable ? MIN(rc, 0) : drop_what_was_committed(s, &l);
 }
 
 int ckpt_follow(struct ckpt_store *s)

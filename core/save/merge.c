@@ -1,0 +1,352 @@
+#include "core/save/merge.h"
+
+#include "core/base/util.h"
+#include "core/record/name.h"
+
+#define NONE UINT32_MAX
+
+struct merging {
+	const struct ckpt_merge *how;
+	struct ckpt_manifest_writer *w;
+	bool *sealed[2]; // by first hard link of `other` and of `own`: it has its seal in w
+	bool brings;
+};
+
+// The entries at one path; NONE: there is none.
+struct spot {
+	uint32_t was, own, other;
+};
+
+// --- Changes ------------------------------------------------------------------------------------------------------------
+
+static bool is_dir(const struct ckpt_manifest *m, uint32_t index)
+{
+	struct ckpt_entry e;
+
+	if (index == NONE)
+		return false;
+	ckpt_manifest_entry(m, index, &e);
+	return e.type == CKPT_ENTRY_DIR;
+}
+
+static bool next_clients_xattr(const struct ckpt_manifest *m, const struct ckpt_entry *e, uint32_t *i,
+			       const char **ret_name, const void **ret_value, size_t *ret_len)
+{
+	while (ckpt_manifest_xattr(m, e, (*i)++, ret_name, ret_value, ret_len))
+		if (strncmp(*ret_name, CKPT_OWN_XATTRS, strlen(CKPT_OWN_XATTRS)) != 0)
+			return true;
+	return false;
+}
+
+// Both have them in one order.
+static bool has_same_xattrs(const struct ckpt_manifest *a, const struct ckpt_entry *x, const struct ckpt_manifest *b,
+			    const struct ckpt_entry *y)
+{
+	const void *value, *other_value;
+	const char *name, *other_name;
+	size_t len, other_len;
+	uint32_t i = 0, k = 0;
+
+	for (;;) {
+		bool more = next_clients_xattr(a, x, &i, &name, &value, &len);
+
+		if (next_clients_xattr(b, y, &k, &other_name, &other_value, &other_len) != more)
+			return false;
+		if (!more)
+			return true;
+		if (strcmp(name, other_name) != 0 || len != other_len || memcmp(value, other_value, len) != 0)
+			return false;
+	}
+}
+
+// The seals say so where both sides have one. Else it is the same file, which nobody has written since.
+static bool has_same_bytes(const struct ckpt_merge *how, const struct ckpt_manifest *m, const struct ckpt_entry *e,
+			   const struct ckpt_entry *was)
+{
+	struct ckpt_seal seal, was_seal;
+
+	if (e->bytes != was->bytes || e->mtime_s != was->mtime_s || e->mtime_ns != was->mtime_ns)
+		return false;
+	if (ckpt_manifest_seal(m, e->index, &seal) && ckpt_manifest_seal(how->was, was->index, &was_seal))
+		return !memcmp(seal.sha256, was_seal.sha256, sizeof(seal.sha256));
+	return e->ino == was->ino ||
+	       (how->number_before && how->number_before(how->arg, m == how->own, e->ino) == was->ino);
+}
+
+static bool differs(const struct ckpt_merge *how, const struct ckpt_manifest *m, uint32_t index, uint32_t was_index)
+{
+	struct ckpt_entry e, was;
+
+	if (index == NONE || was_index == NONE)
+		return index != was_index;
+	ckpt_manifest_entry(m, index, &e);
+	ckpt_manifest_entry(how->was, was_index, &was);
+	if (e.type != was.type || e.mode != was.mode || e.uid != was.uid || e.gid != was.gid ||
+	    !has_same_xattrs(m, &e, how->was, &was))
+		return true;
+	switch (e.type) {
+	case CKPT_ENTRY_DIR:
+		return false;
+	case CKPT_ENTRY_SYMLINK:
+		return strcmp(e.target, was.target) != 0;
+	default:
+		return !has_same_bytes(how, m, &e, &was);
+	}
+}
+
+static uint32_t child_of(const struct ckpt_manifest *m, uint32_t dir, const char *name)
+{
+	uint32_t index;
+
+	return is_dir(m, dir) && !ckpt_manifest_child(m, dir, name, &index) ? index : NONE;
+}
+
+// It, or something below it.
+static bool differs_below(const struct ckpt_merge *how, const struct ckpt_manifest *m, uint32_t index, uint32_t was)
+{
+	struct ckpt_entry dir, e;
+
+	if (differs(how, m, index, was))
+		return true;
+	if (!is_dir(m, index))
+		return false;
+	ckpt_manifest_entry(m, index, &dir);
+	for (uint32_t i = 0; i < dir.child_count; i++) {
+		ckpt_manifest_entry(m, dir.child_first + i, &e);
+		if (differs_below(how, m, e.index, child_of(how->was, was, e.name)))
+			return true;
+	}
+	ckpt_manifest_entry(how->was, was, &dir);
+	for (uint32_t i = 0; i < dir.child_count; i++) {
+		ckpt_manifest_entry(how->was, dir.child_first + i, &e);
+		if (child_of(m, index, e.name) == NONE)
+			return true;
+	}
+	return false;
+}
+
+// --- Choosing -----------------------------------------------------------------------------------------------------------
+
+// A directory that has the place of something else counts with all that is in it.
+static bool has_changed(const struct ckpt_merge *how, const struct ckpt_manifest *m, uint32_t index, uint32_t was,
+			bool whole)
+{
+	return whole ? differs_below(how, m, index, was) : differs(how, m, index, was);
+}
+
+static bool takes_other(const struct ckpt_merge *how, const struct spot *s)
+{
+	bool whole = s->own != NONE && s->other != NONE && is_dir(how->own, s->own) != is_dir(how->other, s->other);
+
+	return has_changed(how, how->other, s->other, s->was, whole) &&
+	       (!how->own_wins || !has_changed(how, how->own, s->own, s->was, whole));
+}
+
+// The names in a directory of one side or both, in their order.
+struct names {
+	const struct ckpt_merge *how;
+	struct spot in;
+	uint32_t own, own_end, other, other_end; // the next of each
+};
+
+static void take_range(const struct ckpt_manifest *m, uint32_t dir, uint32_t *ret_first, uint32_t *ret_end)
+{
+	struct ckpt_entry e;
+
+	*ret_first = *ret_end = 0;
+	if (!is_dir(m, dir))
+		return;
+	ckpt_manifest_entry(m, dir, &e);
+	*ret_first = e.child_first;
+	*ret_end = e.child_first + e.child_count;
+}
+
+static struct names names_in(const struct ckpt_merge *how, const struct spot *dir)
+{
+	struct names n = {.how = how, .in = *dir};
+
+	take_range(how->own, dir->own, &n.own, &n.own_end);
+	take_range(how->other, dir->other, &n.other, &n.other_end);
+	return n;
+}
+
+static bool next_name(struct names *n, struct spot *ret)
+{
+	bool own = n->own < n->own_end, other = n->other < n->other_end;
+	struct ckpt_entry a = {.name = ""}, b = {.name = ""};
+	int order;
+
+	if (!own && !other)
+		return false;
+	if (own)
+		ckpt_manifest_entry(n->how->own, n->own, &a);
+	if (other)
+		ckpt_manifest_entry(n->how->other, n->other, &b);
+	order = !own ? 1 : !other ? -1 : strcmp(a.name, b.name);
+	ret->own = order <= 0 ? n->own++ : NONE;
+	ret->other = order >= 0 ? n->other++ : NONE;
+	ret->was = child_of(n->how->was, n->in.was, order <= 0 ? a.name : b.name);
+	return true;
+}
+
+// What is in the result of a place, and of which side; false: nothing. A directory that its side has removed is there for what the other
+// side has put or changed in it.
+static bool choose(const struct ckpt_merge *how, const struct spot *s, bool *ret_other)
+{
+	struct names n;
+	struct spot child;
+	bool other;
+
+	*ret_other = takes_other(how, s);
+	if ((*ret_other ? s->other : s->own) != NONE)
+		return true;
+	*ret_other = s->own == NONE;
+	n = names_in(how, s);
+	while (next_name(&n, &child))
+		if (choose(how, &child, &other))
+			return true;
+	return false;
+}
+
+// --- Writing ------------------------------------------------------------------------------------------------------------
+
+static int copy_xattrs(struct merging *g, const struct ckpt_manifest *m, const struct ckpt_entry *e, uint32_t handle)
+{
+	const void *value;
+	const char *name;
+	size_t len;
+	int rc = 0;
+
+	for (uint32_t i = 0; !rc && ckpt_manifest_xattr(m, e, i, &name, &value, &len); i++)
+		rc = ckpt_manifest_writer_xattr(g->w, handle, name, value, len);
+	return rc;
+}
+
+static int copy_seal(struct merging *g, const struct ckpt_manifest *m, uint32_t index, uint32_t handle)
+{
+	uint32_t first = ckpt_manifest_first_link(m, index);
+	bool *sealed = &g->sealed[m == g->how->own][first];
+	struct ckpt_seal seal;
+
+	if (*sealed || !ckpt_manifest_seal(m, index, &seal))
+		return 0;
+	*sealed = true;
+	return ckpt_manifest_writer_copy_seal(g->w, handle, m, &seal);
+}
+
+static int add_entry(struct merging *g, uint32_t parent, bool other, struct ckpt_entry *e, uint32_t *ret_handle)
+{
+	const struct ckpt_manifest *m = other ? g->how->other : g->how->own;
+	int rc = 0;
+
+	if (e->content != CKPT_CONTENT_NONE && !other)
+		rc = ckpt_manifest_writer_session(g->w, ckpt_manifest_session(m, e->session), &e->session);
+	else if (e->content != CKPT_CONTENT_NONE)
+		rc = ckpt_manifest_writer_session(g->w, g->how->session, &e->session);
+	if (!rc)
+		rc = ckpt_manifest_writer_add(g->w, parent, e, ret_handle);
+	if (!rc)
+		rc = copy_xattrs(g, m, e, *ret_handle);
+	return rc || e->content == CKPT_CONTENT_NONE ? rc : copy_seal(g, m, e->index, *ret_handle);
+}
+
+static int count_dirs(const struct ckpt_merge *how, const struct spot *dir)
+{
+	struct names n = names_in(how, dir);
+	struct spot s;
+	int count = 0;
+	bool other;
+
+	while (next_name(&n, &s))
+		if (choose(how, &s, &other))
+			count += other ? is_dir(how->other, s.other) : is_dir(how->own, s.own);
+	return count;
+}
+
+static int count_dirs_of(const struct ckpt_manifest *m, uint32_t dir)
+{
+	uint32_t i, end;
+	int count = 0;
+
+	for (take_range(m, dir, &i, &end); i < end; i++)
+		count += is_dir(m, i);
+	return count;
+}
+
+static int add_spot(struct merging *g, uint32_t parent, const struct spot *s);
+
+static int add_children(struct merging *g, uint32_t handle, const struct spot *dir)
+{
+	struct names n = names_in(g->how, dir);
+	struct spot s;
+	int rc = 0;
+
+	while (!rc && next_name(&n, &s))
+		rc = add_spot(g, handle, &s);
+	return rc;
+}
+
+static int add_dir(struct merging *g, uint32_t parent, bool other, struct ckpt_entry *e, const struct spot *s)
+{
+	int more = count_dirs(g->how, s) - count_dirs_of(other ? g->how->other : g->how->own, e->index);
+	uint32_t handle;
+	int rc;
+
+	if (e->nlink > 1) // not every disk counts them
+		e->nlink = (uint32_t)((int)e->nlink + more);
+	rc = add_entry(g, parent, other, e, &handle);
+	return rc ? rc : add_children(g, handle, s);
+}
+
+static int add_spot(struct merging *g, uint32_t parent, const struct spot *s)
+{
+	struct ckpt_entry e;
+	uint32_t handle;
+	bool other;
+	int rc = 0;
+
+	if (!choose(g->how, s, &other)) {
+		g->brings |= s->own != NONE;
+		return 0;
+	}
+	g->brings |= other;
+	ckpt_manifest_entry(other ? g->how->other : g->how->own, other ? s->other : s->own, &e);
+	if (e.type == CKPT_ENTRY_DIR)
+		return add_dir(g, parent, other, &e, s);
+	if (other && e.content != CKPT_CONTENT_NONE)
+		rc = g->how->bring(g->how->arg, &e);
+	return rc ? rc : add_entry(g, parent, other, &e, &handle);
+}
+
+static int add_all(struct merging *g, int *ret_dirs)
+{
+	const struct spot top = {0, 0, 0};
+	struct ckpt_entry e;
+	uint32_t session, handle;
+	int rc = ckpt_manifest_writer_session(g->w, g->how->session, &session); // in every manifest of the step
+
+	ckpt_manifest_entry(g->how->own, 0, &e);
+	*ret_dirs = count_dirs(g->how, &top) - count_dirs_of(g->how->own, 0);
+	if (e.nlink > 1)
+		e.nlink = (uint32_t)((int)e.nlink + *ret_dirs);
+	if (!rc)
+		rc = add_entry(g, 0, false, &e, &handle);
+	return rc ? rc : add_children(g, handle, &top);
+}
+
+int ckpt_merge(const struct ckpt_merge *how, struct ckpt_manifest_writer **ret_writer, int *ret_dirs)
+{
+	CLEANUP_FREE bool *other = calloc(ckpt_manifest_count(how->other), sizeof(*other));
+	CLEANUP_FREE bool *own = calloc(ckpt_manifest_count(how->own), sizeof(*own));
+	struct merging g = {.how = how, .sealed = {other, own}};
+	int rc = other && own ? ckpt_manifest_writer_new(&g.w) : -ENOMEM;
+
+	if (!rc)
+		rc = add_all(&g, ret_dirs);
+	if (rc || !g.brings) {
+		ckpt_manifest_writer_free(g.w);
+		return rc ? rc : 1;
+	}
+	*ret_writer = g.w;
+	return 0;
+}

@@ -1,0 +1,27 @@
+// The files of a step that two have changed at the same time: one manifest with the changes of both, path by path.
+//
+// A path that one side has changed is as that side has it, and gone where that side has removed it. A path that both have changed is as
+// the stronger side has it. A directory stays as long as something is in it. A file has changed when its bytes, its size, its time,
+// its mode, its owner or its extended attributes have; a directory, when one of the last three has.
+//
+// Ownership: all is the caller's. Threads: any. Blocks only in bring().
+#pragma once
+
+#include "core/record/manifest.h"
+
+struct ckpt_merge {
+	struct ckpt_manifest *was;   // both sides began with this
+	struct ckpt_manifest *own;   // the side that the result is of: all that is not changed is as here
+	struct ckpt_manifest *other; // the side that brings its changes
+	bool own_wins;
+	const char *session; // of the step that the result is of
+	// The number in `was` of a file of `own` (of_own) or `other` that has another one without a change; 0: it has none. NULL: no file has.
+	uint64_t (*number_before)(void *arg, bool of_own, uint64_t ino);
+	// A file of `other` with bytes comes into the result. e is its entry, which is to name its raw file and its session there. 0, -errno.
+	int (*bring)(void *arg, struct ckpt_entry *e);
+	void *arg;
+};
+
+// 0; 1: nothing of `other` is to be brought; -EINVAL: the two sides have one number for different files; -E2BIG, -ENOMEM; errors of bring().
+// *ret_dirs: so many more directories are at the top than `own` has.
+int ckpt_merge(const struct ckpt_merge *merge, struct ckpt_manifest_writer **ret_writer, int *ret_dirs);

@@ -1,0 +1,341 @@
+// Manifests that are put together path by path: against a model that knows paths and texts alone.
+#include "tests/support/suite.h"
+
+#include "core/base/util.h"
+#include "core/save/merge.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+#define OURS "11111111-1111-4111-8111-111111111111"
+#define THEIRS "22222222-2222-4222-8222-222222222222"
+
+static const char *const paths[] = {"a", "b", "d/x", "d/y", "d/e/z", "f/g/h", "f/i"};
+#define PATHS ARRAY_LEN(paths)
+
+// The text of each path, a letter; 0: there is none.
+struct tree {
+	char text[PATHS];
+};
+
+// --- Manifests ----------------------------------------------------------------------------------------------------------
+
+struct building {
+	struct ckpt_manifest_writer *w;
+	uint32_t session;
+	struct {
+		char path[64];
+		uint32_t handle;
+	} dirs[16];
+	size_t dir_count;
+};
+
+static uint64_t number_of(const char *path, char text)
+{
+	uint64_t h = 77;
+
+	for (; *path; path++)
+		h = h * 131 + (unsigned char)*path;
+	return h * 131 + (unsigned char)text;
+}
+
+static uint32_t add_dir(struct building *b, const char *path)
+{
+	const char *slash = strrchr(path, '/');
+	struct ckpt_entry e = {.type = CKPT_ENTRY_DIR, .mode = 0755, .nlink = 2, .ino = number_of(path, '/')};
+	char above[64];
+	uint32_t parent;
+
+	for (size_t i = 0; i < b->dir_count; i++)
+		if (!strcmp(b->dirs[i].path, path))
+			return b->dirs[i].handle;
+	snprintf(above, sizeof(above), "%.*s", slash ? (int)(slash - path) : 0, path);
+	parent = *path ? add_dir(b, above) : 0;
+	e.name = slash ? slash + 1 : path;
+	ck_ok(ckpt_manifest_writer_add(b->w, parent, &e, &b->dirs[b->dir_count].handle));
+	strcpy(b->dirs[b->dir_count].path, path);
+	return b->dirs[b->dir_count++].handle;
+}
+
+static void add_file(struct building *b, const char *path, char text, uint64_t ino)
+{
+	const char *slash = strrchr(path, '/');
+	char above[64];
+	uint32_t handle;
+	struct ckpt_entry e = {.type = CKPT_ENTRY_FILE,
+			       .content = CKPT_CONTENT_RAW,
+			       .name = slash ? slash + 1 : path,
+			       .mode = 0644,
+			       .session = b->session,
+			       .ino = ino,
+			       .bytes = 1,
+			       .mtime_s = text};
+
+	snprintf(above, sizeof(above), "%.*s", slash ? (int)(slash - path) : 0, path);
+	ck_ok(ckpt_manifest_writer_add(b->w, add_dir(b, above), &e, &handle));
+}
+
+static void begin(struct building *b, const char *session)
+{
+	*b = (struct building){0};
+	ck_ok(ckpt_manifest_writer_new(&b->w));
+	ck_ok(ckpt_manifest_writer_session(b->w, session, &b->session));
+	add_dir(b, "");
+}
+
+static struct ckpt_manifest *finish(struct ckpt_manifest_writer *w)
+{
+	struct ckpt_manifest *m;
+	void *data;
+	size_t len;
+
+	ck_ok(ckpt_manifest_writer_finish(w, &data, &len));
+	ckpt_manifest_writer_free(w);
+	ck_ok(ckpt_manifest_parse(data, len, &m));
+	return m;
+}
+
+static struct ckpt_manifest *make(const struct tree *t, const char *session)
+{
+	struct building b;
+
+	begin(&b, session);
+	for (size_t i = 0; i < PATHS; i++)
+		if (t->text[i])
+			add_file(&b, paths[i], t->text[i], number_of(paths[i], t->text[i]));
+	return finish(b.w);
+}
+
+// --- Merging ------------------------------------------------------------------------------------------------------------
+
+static unsigned brought;
+
+static int bring(void *arg __attribute__((unused)), struct ckpt_entry *e)
+{
+	brought++;
+	e->raw_path = "raw";
+	return 0;
+}
+
+static int merge(struct ckpt_manifest *was, struct ckpt_manifest *own, struct ckpt_manifest *other, bool own_wins,
+		 struct ckpt_manifest **ret, int *ret_dirs)
+{
+	const struct ckpt_merge how = {
+		.was = was, .own = own, .other = other, .own_wins = own_wins, .session = OURS, .bring = bring};
+	struct ckpt_manifest_writer *w;
+	int rc = ckpt_merge(&how, &w, ret_dirs);
+
+	if (!rc)
+		*ret = finish(w);
+	return rc;
+}
+
+static char text_at(const struct ckpt_manifest *m, const char *path)
+{
+	struct ckpt_entry e;
+	uint32_t index;
+
+	if (ckpt_manifest_lookup(m, path, &index))
+		return 0;
+	ckpt_manifest_entry(m, index, &e);
+	return e.type == CKPT_ENTRY_FILE ? (char)e.mtime_s : '/';
+}
+
+static char merged(char was, char own, char other, bool own_wins)
+{
+	return other == was ? own : own == was || !own_wins ? other : own;
+}
+
+static void random_tree(struct tree *t, unsigned *seed, unsigned changes)
+{
+	for (; changes; changes--)
+		t->text[(unsigned)rand_r(seed) % PATHS] = (char)("\0ABC"[rand_r(seed) % 4]);
+}
+
+static bool has_dir(const struct ckpt_manifest *m, const char *path)
+{
+	return text_at(m, path) == '/';
+}
+
+static int dirs_at_top(const struct ckpt_manifest *m)
+{
+	return has_dir(m, "d") + has_dir(m, "f");
+}
+
+static void check(const struct tree *was, const struct tree *own, const struct tree *other, bool own_wins)
+{
+	struct ckpt_manifest *w = make(was, OURS), *a = make(own, OURS), *b = make(other, THEIRS), *is = a;
+	int dirs, rc = merge(w, a, b, own_wins, &is, &dirs);
+
+	ck_assert_int_ge(rc, 0);
+	for (size_t i = 0; i < PATHS; i++)
+		ck_assert_int_eq(text_at(is, paths[i]),
+				 merged(was->text[i], own->text[i], other->text[i], own_wins));
+	ck_assert_int_eq(dirs, dirs_at_top(is) - dirs_at_top(a));
+	ck_assert_str_eq(ckpt_manifest_session(is, 0), OURS);
+	ck_assert_ptr_null(ckpt_manifest_session(is, 1));
+	if (is != a)
+		ckpt_manifest_unref(is);
+	ckpt_manifest_unref(w);
+	ckpt_manifest_unref(a);
+	ckpt_manifest_unref(b);
+}
+
+START_TEST(each_path_is_as_the_side_has_it_that_has_changed_it)
+{
+	unsigned seed = 1;
+
+	for (unsigned i = 0; i < 2000; i++) {
+		struct tree was = {{0}}, own, other;
+
+		random_tree(&was, &seed, PATHS);
+		own = other = was;
+		random_tree(&own, &seed, (unsigned)rand_r(&seed) % 4);
+		random_tree(&other, &seed, (unsigned)rand_r(&seed) % 4);
+		check(&was, &own, &other, rand_r(&seed) & 1);
+	}
+	ck_assert_uint_gt(brought, 100);
+}
+END_TEST
+
+START_TEST(nothing_is_made_where_the_other_side_has_changed_nothing)
+{
+	const struct tree was = {"ABCABCA"}, own = {"ABAABCA"};
+	struct ckpt_manifest *w = make(&was, OURS), *a = make(&own, OURS), *b = make(&was, THEIRS), *is = NULL;
+	int dirs;
+
+	ck_assert_int_eq(merge(w, a, b, true, &is, &dirs), 1);
+	ck_assert_int_eq(merge(w, a, a, false, &is, &dirs), 0); // the same change comes from there, too
+	ckpt_manifest_unref(is);
+	ckpt_manifest_unref(w);
+	ckpt_manifest_unref(a);
+	ckpt_manifest_unref(b);
+}
+END_TEST
+
+// Of a tree with nothing but one file.
+static struct ckpt_manifest *one(const char *path, char text, uint64_t ino)
+{
+	struct building b;
+
+	begin(&b, OURS);
+	add_file(&b, path, text, ino);
+	return finish(b.w);
+}
+
+START_TEST(directory_in_the_place_of_a_file)
+{
+	struct ckpt_manifest *file = one("d", 'A', 1001), *dir = one("d/x", 'B', 1002), *edit = one("d", 'C', 1003),
+			     *is = NULL;
+	int dirs;
+
+	ck_ok(merge(file, file, dir, true, &is, &dirs));
+	ck_assert_int_eq(text_at(is, "d/x"), 'B');
+	ck_assert_int_eq(dirs, 1);
+	ckpt_manifest_unref(is);
+	ck_assert_int_eq(merge(file, edit, dir, true, &is, &dirs), 1); // both have changed it
+	ck_ok(merge(file, edit, dir, false, &is, &dirs));
+	ck_assert_int_eq(text_at(is, "d/x"), 'B');
+	ckpt_manifest_unref(is);
+	ck_ok(merge(dir, dir, edit, true, &is, &dirs));
+	ck_assert_int_eq(text_at(is, "d"), 'C');
+	ck_assert_int_eq(dirs, -1);
+	ckpt_manifest_unref(is);
+	ckpt_manifest_unref(file);
+	ckpt_manifest_unref(dir);
+	ckpt_manifest_unref(edit);
+}
+END_TEST
+
+START_TEST(file_in_the_place_of_a_directory_in_which_something_was_changed)
+{
+	struct ckpt_manifest *dir = one("d/x", 'A', 1001), *changed = one("d/x", 'B', 1002), *file = one("d", 'C', 1003);
+	struct ckpt_manifest *is = NULL;
+	int dirs;
+
+	ck_assert_int_eq(merge(dir, changed, file, true, &is, &dirs), 1);
+	ck_ok(merge(dir, file, changed, false, &is, &dirs));
+	ck_assert_int_eq(text_at(is, "d/x"), 'B');
+	ckpt_manifest_unref(is);
+	ckpt_manifest_unref(dir);
+	ckpt_manifest_unref(changed);
+	ckpt_manifest_unref(file);
+}
+END_TEST
+
+START_TEST(one_number_for_two_files_is_refused)
+{
+	struct building b;
+	struct ckpt_manifest *was = one("a", 'A', 1001), *own, *other;
+	struct ckpt_merge how = {.session = OURS, .bring = bring, .own_wins = true};
+	struct ckpt_manifest_writer *w;
+	void *data;
+	size_t len;
+	int dirs;
+
+	begin(&b, OURS);
+	add_file(&b, "a", 'A', 1001);
+	add_file(&b, "b", 'B', 1002);
+	own = finish(b.w);
+	begin(&b, THEIRS);
+	add_file(&b, "a", 'A', 1001);
+	add_file(&b, "d/x", 'C', 1002);
+	other = finish(b.w);
+	how.was = was;
+	how.own = own;
+	how.other = other;
+	ck_ok(ckpt_merge(&how, &w, &dirs));
+	ck_error(ckpt_manifest_writer_finish(w, &data, &len), EINVAL);
+	ckpt_manifest_writer_free(w);
+	ckpt_manifest_unref(was);
+	ckpt_manifest_unref(own);
+	ckpt_manifest_unref(other);
+}
+END_TEST
+
+// --- Copies -------------------------------------------------------------------------------------------------------------
+
+static uint64_t number_before(void *arg __attribute__((unused)), bool of_own, uint64_t ino)
+{
+	return of_own && ino == 2001 ? 1001 : 0;
+}
+
+START_TEST(copy_with_another_number_is_no_change)
+{
+	struct ckpt_manifest *was = one("a", 'A', 1001), *copy = one("a", 'A', 2001), *edit = one("a", 'C', 1003), *is;
+	struct ckpt_merge how = {.was = was,
+				 .own = copy,
+				 .other = edit,
+				 .own_wins = true,
+				 .session = OURS,
+				 .number_before = number_before,
+				 .bring = bring};
+	struct ckpt_manifest_writer *w;
+	int dirs;
+
+	ck_ok(ckpt_merge(&how, &w, &dirs));
+	is = finish(w);
+	ck_assert_int_eq(text_at(is, "a"), 'C');
+	ckpt_manifest_unref(is);
+	how.number_before = NULL;
+	ck_assert_int_eq(ckpt_merge(&how, &w, &dirs), 1);
+	ckpt_manifest_unref(was);
+	ckpt_manifest_unref(copy);
+	ckpt_manifest_unref(edit);
+}
+END_TEST
+
+int main(void)
+{
+	Suite *suite = suite_create("merge");
+	TCase *tcase = tcase_create("manifests");
+
+	tcase_add_test(tcase, each_path_is_as_the_side_has_it_that_has_changed_it);
+	tcase_add_test(tcase, nothing_is_made_where_the_other_side_has_changed_nothing);
+	tcase_add_test(tcase, directory_in_the_place_of_a_file);
+	tcase_add_test(tcase, file_in_the_place_of_a_directory_in_which_something_was_changed);
+	tcase_add_test(tcase, one_number_for_two_files_is_refused);
+	tcase_add_test(tcase, copy_with_another_number_is_no_change);
+	suite_add_tcase(suite, tcase);
+	return ckpt_suite_run(suite);
+}

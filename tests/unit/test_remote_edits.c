@@ -1,0 +1,690 @@
+// Changes of a committed step that are no version yet, when another node's change of the same step comes: none is lost, path by path.
+// Entries of the other node are taken in when a test says so, as a PULL that the steps have not followed yet, or have.
+#include "tests/support/staged.h"
+#include "tests/support/suite.h"
+
+#include "core/base/sys.h"
+#include "core/base/util.h"
+#include "core/remote/place.h"
+#include "core/remote/remote.h"
+#include "core/save/amend.h"
+#include "core/save/change.h"
+#include "core/save/delete.h"
+#include "core/save/move.h"
+#include "core/save/remove.h"
+#include "core/save/reopen.h"
+#include "core/save/replace.h"
+#include "core/save/session.h"
+#include "core/save/stage.h"
+#include "core/step/amending.h"
+#include "core/step/errlog.h"
+#include "core/step/follow.h"
+#include "core/step/older.h"
+#include "core/step/removal.h"
+#include "core/store/open.h"
+#include "tests/support/save.h"
+
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#define NAME "1000"
+#define TRIES 2000
+#define TRY_NS INT64_C(10000000)
+
+struct node {
+	char dir[PATH_MAX];
+	struct ckpt_store *store;
+	bool works; // its thread pulls and pushes
+};
+
+static char remote_dir[PATH_MAX], url[PATH_MAX + 8];
+static struct node a, b;
+
+// --- Nodes --------------------------------------------------------------------------------------------------------------
+
+static void open_node(struct node *n)
+{
+	char why[CKPT_OBJECTS_WHY_MAX];
+	CLEANUP_FREE char *path = NULL;
+
+	ckpt_temp_dir(n->dir);
+	setenv("CKPTFS_WORK_DIR", n->dir, 1);
+	ck_ok(ckpt_remote_place(&(struct ckpt_remote_at){.url = url, .make = true}, &path, why));
+	ck_ok(ckpt_store_open(path, CKPT_STORE_WRITE, NULL, &n->store));
+}
+
+static void work(struct node *n)
+{
+	if (!n->works)
+		ck_ok(ckpt_store_work_behind(n->store));
+	n->works = true;
+}
+
+static void close_node(struct node *n)
+{
+	ckpt_save_settle_all(n->store);
+	ckpt_store_close(n->store);
+	*n = (struct node){0};
+}
+
+static bool is_idle(const struct node *n)
+{
+	struct ckpt_remote_queue q;
+
+	ckpt_remote_queue(*ckpt_remote_of(n->store), &q);
+	return !q.steps;
+}
+
+#define WAIT_UNTIL(is_so)                                                                                              \
+	do {                                                                                                           \
+		for (unsigned tries = 0; !(is_so); tries++) {                                                          \
+			ck_assert_msg(tries < TRIES, "in vain: %s", #is_so);                                           \
+			ckpt_remote_wake(*ckpt_remote_of(a.store));                                                    \
+			ckpt_remote_wake(*ckpt_remote_of(b.store));                                                    \
+			ckpt_sys.sleep_ns(TRY_NS);                                                                     \
+		}                                                                                                      \
+	} while (0)
+
+static int where_it_is(void *arg, const struct ckpt_state *state)
+{
+	*(uint64_t *)arg = ckpt_state_remote(state).seq;
+	return 0;
+}
+
+static uint64_t position(const struct node *n)
+{
+	uint64_t seq;
+
+	ck_ok(ckpt_journal_look(n->store->journal, where_it_is, &seq));
+	return seq;
+}
+
+// The next entry of the remote's log comes into that of the node; false: there is none.
+static bool pull_next(struct node *n)
+{
+	char path[PATH_MAX + 32];
+	static char entry[1u << 18];
+	ssize_t len;
+
+	snprintf(path, sizeof(path), "%s/log/%016llx", remote_dir, (unsigned long long)position(n) + 1);
+	CLEANUP_FD int fd = open(path, O_RDONLY | O_CLOEXEC);
+
+	if (fd < 0)
+		return false;
+	len = read(fd, entry, sizeof(entry));
+	ck_assert_int_gt(len, 0);
+	ck_ok(ckpt_journal_pull(n->store->journal,
+				&(struct ckpt_pull){.host = "", .entry = entry, .entry_len = (size_t)len}));
+	return true;
+}
+
+static void pull(struct node *n)
+{
+	ck_assert(pull_next(n));
+	while (pull_next(n))
+		;
+}
+
+static void follow(struct node *n)
+{
+	LOCK_SCOPE(&n->store->acts_lock);
+
+	ck_ok(ckpt_follow(n->store));
+}
+
+// How what the other node has done comes: only into the log, so that an act finds it out, or into the steps, too.
+enum { PULLED, FOLLOWED, WAYS };
+
+static void take_in(struct node *n, int way)
+{
+	pull(n);
+	if (way == FOLLOWED)
+		follow(n);
+}
+
+// --- The step -----------------------------------------------------------------------------------------------------------
+
+static struct ckpt_step *find(const struct node *n, const char *name)
+{
+	struct ckpt_step *step = ckpt_step_find(n->store, "", name);
+
+	ck_assert_ptr_nonnull(step);
+	return step;
+}
+
+static bool has_text(const struct node *n, const char *name, const char *path, const char *text)
+{
+	struct ckpt_step *step = ckpt_step_find(n->store, "", name);
+	struct ckpt_manifest *m;
+	char have[64] = "";
+	uint32_t index;
+	bool has;
+
+	if (!step || ckpt_step_state(step) != CKPT_STEP_COMMITTED || ckpt_step_is_reopened(step)) {
+		ckpt_step_unref(step);
+		return false;
+	}
+	m = ckpt_staged_manifest(step);
+	has = !ckpt_manifest_lookup(m, path, &index);
+	if (has && text)
+		ck_ok(ckpt_staged_read(step, m, index, have, sizeof(have) - 1));
+	ckpt_manifest_unref(m);
+	ckpt_step_unref(step);
+	return text ? has && !strcmp(have, text) : !has;
+}
+
+static void check(const char *name, const char *path, const char *text)
+{
+	ck_assert_msg(has_text(&b, name, path, text), "%s of %s is not \"%s\"", path, name, text ? text : "gone");
+}
+
+static void edit(struct ckpt_step *staged, const char *path, const char *text)
+{
+	ck_ok(ckpt_stage_enter(staged, true));
+	(void)ckpt_sys.unlink(staged->dirfd, path, 0);
+	if (text)
+		close(ckpt_staged_put(staged, path, text));
+	ckpt_stage_leave(staged);
+}
+
+static struct ckpt_step *reopen(const struct node *n)
+{
+	struct ckpt_step *step = find(n, NAME), *staged;
+
+	ck_ok(ckpt_reopen(step, &staged));
+	ckpt_step_unref(step);
+	return staged;
+}
+
+static int commit(struct ckpt_step *staged)
+{
+	const struct ckpt_commit how = {
+		.event = "quiet", .profile = "generic", .keeps_metadata = true, .keeps_place = true};
+
+	return ckpt_commit(staged, &how);
+}
+
+static void edit_and_push(struct node *n, const char *path, const char *text)
+{
+	struct ckpt_step *staged = reopen(n);
+
+	edit(staged, path, text);
+	ck_ok(commit(staged));
+	ckpt_step_unref(staged);
+	work(n);
+	WAIT_UNTIL(is_idle(n));
+}
+
+// A step that both nodes have.
+static void setup(void)
+{
+	struct ckpt_step *step;
+
+	ckpt_temp_dir(remote_dir);
+	snprintf(url, sizeof(url), "file://%s", remote_dir);
+	open_node(&a);
+	step = ckpt_staged_begin(a.store, NAME);
+	close(ckpt_staged_put(step, "config.json", "of the save"));
+	close(ckpt_staged_put(step, "other.json", "of the save"));
+	ck_ok(ckpt_sys.mkdir(step->dirfd, "d", 0755));
+	close(ckpt_staged_put(step, "d/x", "of the save"));
+	ck_ok(ckpt_commit(step, &ckpt_staged_plain));
+	ckpt_step_unref(step);
+	open_node(&b);
+	work(&a);
+	WAIT_UNTIL(is_idle(&a));
+	take_in(&b, FOLLOWED);
+}
+
+static void teardown(void)
+{
+	close_node(&a);
+	close_node(&b);
+}
+
+// Both nodes have pushed, and have the same step of this name.
+static void meet(const char *name)
+{
+	static const char *const paths[] = {"config.json", "other.json", "d/x", "new.json"};
+
+	work(&b);
+	WAIT_UNTIL(is_idle(&a) && is_idle(&b) && position(&a) == position(&b));
+	for (size_t i = 0; i < ARRAY_LEN(paths); i++) {
+		char text[64] = "";
+		struct ckpt_step *step = find(&b, name);
+		struct ckpt_manifest *m = ckpt_staged_manifest(step);
+		uint32_t index;
+		bool has = !ckpt_manifest_lookup(m, paths[i], &index);
+
+		if (has)
+			ck_ok(ckpt_staged_read(step, m, index, text, sizeof(text) - 1));
+		ckpt_manifest_unref(m);
+		ckpt_step_unref(step);
+		WAIT_UNTIL(has_text(&a, name, paths[i], has ? text : NULL));
+	}
+}
+
+static void check_no_conflict(const struct node *n)
+{
+	struct ckpt_step **steps;
+	size_t count;
+
+	ck_ok(ckpt_step_list(n->store, NULL, 1u << CKPT_STEP_COMMITTED, &steps, &count));
+	ck_assert_uint_eq(count, 1);
+	ckpt_step_list_free(steps, count);
+}
+
+// Some older version has this text.
+static bool has_older(const struct node *n, const char *path, const char *text)
+{
+	struct ckpt_step *step = find(n, NAME), *at;
+	struct ckpt_version *v;
+	bool found = false;
+
+	for (int64_t i = -1; !found && !ckpt_older_find(step, i, &at, &v); i--) {
+		struct ckpt_manifest *m;
+		char have[64] = "";
+		uint32_t index;
+
+		ck_ok(ckpt_step_read_manifest(at, &v->is, &m));
+		if (!ckpt_manifest_lookup(m, path, &index))
+			ck_ok(ckpt_staged_read(at, m, index, have, sizeof(have) - 1));
+		found = !strcmp(have, text);
+		ckpt_manifest_unref(m);
+		ckpt_version_unref(v);
+		ckpt_step_unref(at);
+	}
+	ckpt_step_unref(step);
+	return found;
+}
+
+// --- Edits that are open ------------------------------------------------------------------------------------------------
+
+START_TEST(edit_of_the_same_file_is_the_next_version)
+{
+	struct ckpt_step *staged = reopen(&b);
+
+	edit(staged, "config.json", "of b");
+	edit_and_push(&a, "config.json", "of a");
+	take_in(&b, _i);
+	ck_ok(commit(staged));
+	check(NAME, "config.json", "of b");
+	check(NAME, "other.json", "of the save");
+	ck_assert(has_older(&b, "config.json", "of a"));
+	meet(NAME);
+	check_no_conflict(&b);
+	check_no_conflict(&a);
+	ck_assert(has_older(&a, "config.json", "of a"));
+	ckpt_step_unref(staged);
+}
+END_TEST
+
+START_TEST(edits_of_two_files_are_both_there)
+{
+	struct ckpt_step *staged = reopen(&b);
+
+	edit_and_push(&a, "other.json", "of a");
+	take_in(&b, _i);
+	edit(staged, "config.json", "of b"); // after the other's came
+	edit(staged, "new.json", "new of b");
+	ck_ok(commit(staged));
+	check(NAME, "config.json", "of b");
+	check(NAME, "new.json", "new of b");
+	check(NAME, "other.json", "of a");
+	meet(NAME);
+	check_no_conflict(&a);
+	ckpt_step_unref(staged);
+}
+END_TEST
+
+START_TEST(several_edits_come_while_one_is_open)
+{
+	struct ckpt_step *staged = reopen(&b);
+
+	for (unsigned i = 0; i < 3; i++) {
+		char text[16];
+
+		snprintf(text, sizeof(text), "%u of a", i);
+		edit_and_push(&a, i & 1 ? "d/x" : "other.json", text);
+		take_in(&b, _i);
+	}
+	edit(staged, "config.json", "of b");
+	ck_ok(commit(staged));
+	check(NAME, "config.json", "of b");
+	check(NAME, "other.json", "2 of a");
+	check(NAME, "d/x", "1 of a");
+	meet(NAME);
+	ckpt_step_unref(staged);
+}
+END_TEST
+
+START_TEST(removals_are_of_their_side)
+{
+	struct ckpt_step *staged = reopen(&b);
+
+	edit(staged, "config.json", NULL);
+	edit_and_push(&a, "other.json", NULL);
+	take_in(&b, _i);
+	ck_ok(commit(staged));
+	check(NAME, "config.json", NULL);
+	check(NAME, "other.json", NULL);
+	check(NAME, "d/x", "of the save");
+	meet(NAME);
+	ckpt_step_unref(staged);
+}
+END_TEST
+
+START_TEST(edit_is_quiet_after_another_came)
+{
+	struct ckpt_step *staged = reopen(&b);
+
+	edit(staged, "config.json", "of b");
+	ck_ok(ckpt_stage_enter(staged, true)); // somebody is about a change
+	edit_and_push(&a, "config.json", "of a");
+	work(&b);
+	WAIT_UNTIL(position(&b) == position(&a));
+	ckpt_stage_leave(staged);
+	ckpt_staged_quiet(staged);
+	WAIT_UNTIL(has_text(&b, NAME, "config.json", "of b"));
+	meet(NAME);
+	check_no_conflict(&a);
+	ck_assert_uint_eq(ckpt_save_errors(b.store, NAME), 0);
+	ckpt_step_unref(staged);
+}
+END_TEST
+
+static int put_added(struct ckpt_step *step, const char *path, const char *text, char ret_raw[CKPT_AMENDING_RAW_MAX])
+{
+	CLEANUP_FD int dirfd = ckpt_session_open(step), fd = -1;
+
+	ck_ok(dirfd);
+	ck_ok(ckpt_amending_raw_name(ret_raw));
+	fd = ckpt_sys.open(dirfd, ret_raw, O_RDWR | O_CREAT | O_EXCL, 0644);
+	ck_ok(fd);
+	ck_ok(ckpt_sys.pwrite(fd, text, strlen(text), 0));
+	return ckpt_amending_begin(step, path, ret_raw);
+}
+
+static void add_and_push(struct node *n, const char *path, const char *text)
+{
+	struct ckpt_step *step = find(n, NAME);
+	char raw[CKPT_AMENDING_RAW_MAX];
+
+	ck_ok(put_added(step, path, text, raw));
+	ck_ok(ckpt_amend_add(step, path));
+	ckpt_amending_forget(step, path);
+	ckpt_step_unref(step);
+	work(n);
+	WAIT_UNTIL(is_idle(n));
+}
+
+START_TEST(addition_comes_while_an_edit_is_open)
+{
+	struct ckpt_step *staged = reopen(&b);
+
+	add_and_push(&a, "new.json", "new of a");
+	take_in(&b, _i);
+	edit(staged, "config.json", "of b");
+	ck_ok(commit(staged));
+	check(NAME, "config.json", "of b");
+	check(NAME, "new.json", "new of a");
+	meet(NAME);
+	ckpt_step_unref(staged);
+}
+END_TEST
+
+START_TEST(renamed_meanwhile)
+{
+	struct ckpt_step *staged = reopen(&b), *step = find(&a, NAME);
+
+	edit(staged, "config.json", "of b");
+	ck_ok(ckpt_move(step, "", "best"));
+	ckpt_step_unref(step);
+	WAIT_UNTIL(is_idle(&a));
+	take_in(&b, FOLLOWED);
+	ck_assert_str_eq(staged->name, "best");
+	ck_ok(commit(staged));
+	check("best", "config.json", "of b");
+	ck_assert(!has_text(&b, NAME, "config.json", "of b"));
+	meet("best");
+	ckpt_step_unref(staged);
+}
+END_TEST
+
+// --- The step is gone -----------------------------------------------------------------------------------------------------
+
+static void check_kept(struct ckpt_step *staged)
+{
+	char text[16] = "";
+	CLEANUP_FD int fd = -1;
+
+	ckpt_staged_quiet(staged);
+	for (unsigned i = 0; i < TRIES && ckpt_step_state(staged) != CKPT_STEP_LEFT; i++) {
+		ckpt_staged_quiet(staged);
+		ckpt_sys.sleep_ns(TRY_NS);
+	}
+	ck_assert_int_eq(ckpt_step_state(staged), CKPT_STEP_LEFT);
+	ck_assert_uint_ge(ckpt_save_errors(b.store, "another node has deleted"), 1);
+	fd = openat(staged->dirfd, "config.json", O_RDONLY);
+	ck_assert_int_eq(read(fd, text, sizeof(text) - 1), 4);
+	ck_assert_str_eq(text, "of b");
+}
+
+START_TEST(deleted_meanwhile)
+{
+	struct ckpt_step *staged = reopen(&b), *step = find(&a, NAME);
+
+	edit(staged, "config.json", "of b");
+	ck_ok(ckpt_delete(step));
+	ckpt_step_unref(step);
+	WAIT_UNTIL(is_idle(&a));
+	take_in(&b, _i);
+	ck_error(commit(staged), ESTALE);
+	check_kept(staged);
+	ck_assert_ptr_null(ckpt_step_find(b.store, "", NAME));
+	ckpt_step_unref(staged);
+}
+END_TEST
+
+START_TEST(saved_over_meanwhile)
+{
+	const struct ckpt_commit how = {.folder_id = "", .name = NAME, .event = "verb", .profile = "generic"};
+	struct ckpt_step *staged = reopen(&b), *step, *replaced;
+
+	edit(staged, "config.json", "of b");
+	ck_ok(ckpt_replace_begin(a.store, "", NAME, 0755, getuid(), getgid(), getpid(), &step));
+	close(ckpt_staged_put(step, "config.json", "saved over"));
+	ck_ok(ckpt_replace_commit(step, &how, &replaced));
+	ckpt_step_unref(replaced);
+	ckpt_step_unref(step);
+	WAIT_UNTIL(is_idle(&a));
+	take_in(&b, _i);
+	ck_error(commit(staged), ESTALE);
+	check_kept(staged);
+	check(NAME, "config.json", "saved over");
+	ckpt_step_unref(staged);
+}
+END_TEST
+
+// --- Versions that meet ---------------------------------------------------------------------------------------------------
+
+START_TEST(two_edits_that_are_versions_are_one_step)
+{
+	struct ckpt_step *staged = reopen(&b);
+
+	edit(staged, "config.json", "of b");
+	edit(staged, "new.json", "new of b");
+	ck_ok(commit(staged));
+	ckpt_step_unref(staged);
+	if (_i) { // and one more on top of it
+		staged = reopen(&b);
+		edit(staged, "new.json", "newer of b");
+		ck_ok(commit(staged));
+		ckpt_step_unref(staged);
+	}
+	edit_and_push(&a, "other.json", "of a");
+	edit_and_push(&a, "config.json", "of a");
+	meet(NAME);
+	check_no_conflict(&a);
+	check_no_conflict(&b);
+	check(NAME, "config.json", "of b");
+	check(NAME, "other.json", "of a");
+	check(NAME, "new.json", _i ? "newer of b" : "new of b");
+	ck_assert(has_older(&a, "config.json", "of a") && has_older(&b, "config.json", "of a"));
+	ck_assert_uint_eq(ckpt_save_errors(b.store, NAME), 0);
+}
+END_TEST
+
+// --- Neighbours -----------------------------------------------------------------------------------------------------------
+
+// What the other node does meanwhile: it edits a file, or adds one.
+static void change_there(bool adds, const char *path)
+{
+	if (adds)
+		add_and_push(&a, path, "of a");
+	else
+		edit_and_push(&a, path, "of a");
+}
+
+START_TEST(addition_that_is_open)
+{
+	struct ckpt_step *step = find(&b, NAME);
+	char raw[CKPT_AMENDING_RAW_MAX];
+
+	ck_ok(put_added(step, "new.json", "new of b", raw));
+	change_there(_i & 2, _i & 2 ? "added" : "other.json");
+	take_in(&b, _i & 1);
+	ck_ok(ckpt_amend_add(step, "new.json"));
+	ckpt_step_unref(step);
+	follow(&b);
+	check(NAME, "new.json", "new of b");
+	check(NAME, _i & 2 ? "added" : "other.json", "of a");
+	meet(NAME);
+}
+END_TEST
+
+START_TEST(addition_of_a_file_that_the_other_adds_too)
+{
+	struct ckpt_step *step = find(&b, NAME);
+	char raw[CKPT_AMENDING_RAW_MAX];
+
+	ck_ok(put_added(step, "new.json", "new of b", raw));
+	change_there(true, "new.json");
+	take_in(&b, _i);
+	ck_ok(ckpt_amend_add(step, "new.json"));
+	ckpt_step_unref(step);
+	check(NAME, "new.json", "new of b");
+	ck_assert(has_older(&b, "new.json", "of a"));
+	meet(NAME);
+}
+END_TEST
+
+START_TEST(removal_that_is_marked)
+{
+	struct ckpt_step *step = find(&b, NAME);
+	struct ckpt_manifest *m = ckpt_staged_manifest(step);
+
+	ck_ok(ckpt_remove_entry(step, m, 0, "config.json", false, 0));
+	ckpt_manifest_unref(m);
+	change_there(_i & 2, _i & 2 ? "added" : "other.json");
+	take_in(&b, _i & 1);
+	ck_ok(ckpt_remove_publish(step));
+	ck_assert(!ckpt_removal_any(step));
+	ckpt_step_unref(step);
+	follow(&b);
+	check(NAME, "config.json", NULL);
+	check(NAME, _i & 2 ? "added" : "other.json", "of a");
+	meet(NAME);
+}
+END_TEST
+
+START_TEST(removal_of_a_folder_into_which_the_other_puts_a_file)
+{
+	struct ckpt_step *step = find(&b, NAME);
+	struct ckpt_manifest *m = ckpt_staged_manifest(step);
+	uint32_t dir;
+
+	ck_ok(ckpt_manifest_lookup(m, "d", &dir));
+	ck_ok(ckpt_remove_entry(step, m, dir, "x", false, 0));
+	ck_ok(ckpt_remove_entry(step, m, 0, "d", true, 0));
+	ckpt_manifest_unref(m);
+	change_there(false, "d/y");
+	take_in(&b, _i);
+	ck_ok(ckpt_remove_publish(step));
+	ckpt_step_unref(step);
+	check(NAME, "d/x", NULL);
+	check(NAME, "d/y", "of a");
+	meet(NAME);
+}
+END_TEST
+
+static uint32_t mode_of(const struct node *n, const char *path)
+{
+	struct ckpt_step *step = find(n, NAME);
+	struct ckpt_manifest *m = ckpt_staged_manifest(step);
+	struct ckpt_entry e;
+	uint32_t index;
+
+	ck_ok(ckpt_manifest_lookup(m, path, &index));
+	ckpt_manifest_entry(m, index, &e);
+	ckpt_manifest_unref(m);
+	ckpt_step_unref(step);
+	return e.mode;
+}
+
+START_TEST(attributes_that_are_pending)
+{
+	const struct ckpt_attributes_new what = {.which = CKPT_ATTRIBUTE_MODE, .mode = 0604};
+	struct ckpt_step *step = find(&b, NAME);
+	struct ckpt_manifest *m = ckpt_staged_manifest(step);
+	struct ckpt_entry e;
+	uint32_t index;
+
+	ck_ok(ckpt_manifest_lookup(m, "config.json", &index));
+	ckpt_manifest_entry(m, index, &e);
+	ck_ok(ckpt_change_attributes(step, m, &e, &what));
+	ck_ok(ckpt_change_xattr(step, m, &e, "user.of", "b", 1, 0));
+	ckpt_manifest_unref(m);
+	change_there(_i & 2, _i & 2 ? "added" : _i & 4 ? "config.json" : "other.json");
+	take_in(&b, _i & 1);
+	(void)ckpt_change_publish(step); // of a step that has a successor its thread does it
+	ckpt_step_unref(step);
+	follow(&b);
+	WAIT_UNTIL(mode_of(&b, "config.json") == 0604);
+	check(NAME, "config.json", _i & 4 && !(_i & 2) ? "of a" : "of the save");
+	meet(NAME);
+	WAIT_UNTIL(mode_of(&a, "config.json") == 0604);
+}
+END_TEST
+
+int main(void)
+{
+	Suite *suite = suite_create("remote_edits");
+	TCase *tcase = tcase_create("edits");
+
+	tcase_add_checked_fixture(tcase, setup, teardown);
+	tcase_add_loop_test(tcase, edit_of_the_same_file_is_the_next_version, 0, WAYS);
+	tcase_add_loop_test(tcase, edits_of_two_files_are_both_there, 0, WAYS);
+	tcase_add_loop_test(tcase, several_edits_come_while_one_is_open, 0, WAYS);
+	tcase_add_loop_test(tcase, removals_are_of_their_side, 0, WAYS);
+	tcase_add_test(tcase, edit_is_quiet_after_another_came);
+	tcase_add_loop_test(tcase, addition_comes_while_an_edit_is_open, 0, WAYS);
+	tcase_add_test(tcase, renamed_meanwhile);
+	tcase_add_loop_test(tcase, deleted_meanwhile, 0, WAYS);
+	tcase_add_loop_test(tcase, saved_over_meanwhile, 0, WAYS);
+	tcase_add_loop_test(tcase, two_edits_that_are_versions_are_one_step, 0, 2);
+	tcase_set_timeout(tcase, 60);
+	suite_add_tcase(suite, tcase);
+	tcase = tcase_create("neighbours");
+	tcase_add_checked_fixture(tcase, setup, teardown);
+	tcase_add_loop_test(tcase, addition_that_is_open, 0, 4);
+	tcase_add_loop_test(tcase, addition_of_a_file_that_the_other_adds_too, 0, WAYS);
+	tcase_add_loop_test(tcase, removal_that_is_marked, 0, 4);
+	tcase_add_loop_test(tcase, removal_of_a_folder_into_which_the_other_puts_a_file, 0, WAYS);
+	tcase_add_loop_test(tcase, attributes_that_are_pending, 0, 6);
+	tcase_set_timeout(tcase, 60);
+	suite_add_tcase(suite, tcase);
+	return ckpt_suite_run(suite);
+}
