@@ -495,6 +495,12 @@ static int publish(struct attempt *a)
 	return rc;
 }
 
+// Another node has changed what it reopens, and it does not know that yet.
+static bool has_other_base(struct ckpt_step *step)
+{
+	return ckpt_reopen_shares(step) && (ckpt_reopen_is_orphan(step) || ckpt_follow_is_behind(step->base));
+}
+
 static int attempt_run(struct attempt *a)
 {
 	int rc = a->unknown ? ckpt_attempt_resolve(a) : -ENOENT;
@@ -508,7 +514,7 @@ static int attempt_run(struct attempt *a)
 		complain(a, rc, NULL, "it was removed, or moved into another step, at the same moment", NULL);
 	if (rc)
 		return rc;
-	if (ckpt_reopen_is_orphan(a->step) && !ckpt_reopen_of(a->step)->fresh)
+	if (has_other_base(a->step))
 		return -EREMCHG;
 	rc = settle_name(a);
 	if (!rc)
@@ -905,7 +911,7 @@ static int follow_base(struct ckpt_step *step)
 
 int ckpt_commit(struct ckpt_step *step, const struct ckpt_commit *how)
 {
-	int rc = commit_once(step, how);
+	int rc = ckpt_reopen_shares(step) && ckpt_reopen_is_orphan(step) ? -EREMCHG : commit_once(step, how);
 
 	for (int i = 0; i < FOLLOWS_MAX && rc == -EREMCHG; i++) {
 		rc = follow_base(step);

@@ -24,6 +24,8 @@ int ckpt_edit_begin(struct ckpt_edit *d, bool *adopted)
 	rc = ckpt_amending_settle_locked(step);
 	d->adopted = *adopted;
 	if (!rc)
+		rc = ckpt_follow_step(step);
+	if (!rc)
 		rc = ckpt_step_state(step) == CKPT_STEP_COMMITTED ? ckpt_step_manifest(step, &d->m) : -ESTALE;
 	if (!rc)
 		d->committed_ns =
@@ -345,6 +347,8 @@ int ckpt_edit_put(struct ckpt_edit *d)
 		rc = ckpt_version_put(step, kind_of(d), set_manifest, d, d->frees, &next, &changed);
 	if (rc == -EIO)
 		__atomic_store_n(&ckpt_amending_of(step)->amend_unknown, true, __ATOMIC_RELAXED);
+	if (!rc && ckpt_step_state(step) != CKPT_STEP_COMMITTED) // by another node, a moment ago: it is a version in the trash
+		rc = -ESTALE;
 	if (rc)
 		return rc == -ESTALE ? follow_others(step) : rc;
 	ckpt_step_keep_manifest(step, d->next);

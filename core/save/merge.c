@@ -298,6 +298,23 @@ static int add_dir(struct merging *g, uint32_t parent, bool other, struct ckpt_e
 	return rc ? rc : add_children(g, handle, s);
 }
 
+// Files of one number are hard links: elsewhere it would take the bytes of this one.
+static bool has_number_twice(const struct ckpt_manifest *own, const struct ckpt_entry *e, uint32_t replaced)
+{
+	struct ckpt_entry there;
+	uint32_t i;
+
+	if (ckpt_manifest_find_ino(own, e->ino, &i))
+		return false;
+	for (; i < ckpt_manifest_count(own); i++) {
+		ckpt_manifest_entry(own, i, &there);
+		if (there.ino == e->ino && i != replaced &&
+		    (there.bytes != e->bytes || there.mtime_s != e->mtime_s || there.mtime_ns != e->mtime_ns))
+			return true;
+	}
+	return false;
+}
+
 static int add_spot(struct merging *g, uint32_t parent, const struct spot *s)
 {
 	struct ckpt_entry e;
@@ -314,7 +331,7 @@ static int add_spot(struct merging *g, uint32_t parent, const struct spot *s)
 	if (e.type == CKPT_ENTRY_DIR)
 		return add_dir(g, parent, other, &e, s);
 	if (other && e.content != CKPT_CONTENT_NONE)
-		rc = g->how->bring(g->how->arg, &e);
+		rc = has_number_twice(g->how->own, &e, s->own) ? -EINVAL : g->how->bring(g->how->arg, &e);
 	return rc ? rc : add_entry(g, parent, other, &e, &handle);
 }
 

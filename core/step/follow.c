@@ -149,6 +149,22 @@ int ckpt_follow_settle(struct ckpt_store *s)
 	return follow_news(s, ckpt_journal_settle(s->journal));
 }
 
+bool ckpt_follow_is_behind(struct ckpt_step *step)
+{
+	struct ckpt_said said;
+
+	if (ckpt_step_said(step->store, step->session, &said))
+		return false;
+	LOCK_SCOPE(&step->lock);
+
+	return said.last > MAX(step->version->is.version, step->deleted_by);
+}
+
+int ckpt_follow_step(struct ckpt_step *step)
+{
+	return ckpt_follow_is_behind(step) ? ckpt_follow(step->store) : 0;
+}
+
 int ckpt_follow_refresh(struct ckpt_store *s)
 {
 	if (s->writable)

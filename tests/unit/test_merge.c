@@ -269,8 +269,6 @@ START_TEST(one_number_for_two_files_is_refused)
 	struct ckpt_manifest *was = one("a", 'A', 1001), *own, *other;
 	struct ckpt_merge how = {.session = OURS, .bring = bring, .own_wins = true};
 	struct ckpt_manifest_writer *w;
-	void *data;
-	size_t len;
 	int dirs;
 
 	begin(&b, OURS);
@@ -284,9 +282,7 @@ START_TEST(one_number_for_two_files_is_refused)
 	how.was = was;
 	how.own = own;
 	how.other = other;
-	ck_ok(ckpt_merge(&how, &w, &dirs));
-	ck_error(ckpt_manifest_writer_finish(w, &data, &len), EINVAL);
-	ckpt_manifest_writer_free(w);
+	ck_error(ckpt_merge(&how, &w, &dirs), EINVAL);
 	ckpt_manifest_unref(was);
 	ckpt_manifest_unref(own);
 	ckpt_manifest_unref(other);
