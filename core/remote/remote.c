@@ -32,7 +32,7 @@ struct ckpt_remote {
 	struct ckpt_tree *tree;
 	struct ckpt_behind *behind; // NULL: nothing is done behind
 	bool loaded;                // the steps are: what is read shows in the plain tree at once
-	bool news;        // of the thread, or of who opens: entries were read that the steps, or their edits, do not follow yet
+	bool news; // of the thread, or of who opens: entries were read that the steps, or their edits, do not follow yet
 	int64_t again_ns; // of the thread: what it waits after the next failure
 
 	struct ckpt_lock lock;

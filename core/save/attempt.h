@@ -19,7 +19,7 @@ struct attempt {
 	struct ckpt_record record;
 	struct ckpt_manifest *manifest;
 	struct ckpt_manifest *scanned; // where the manifest has more: changes by another node; else NULL
-	struct ckpt_step *before; // a reference that goes with the attempt, or NULL
+	struct ckpt_step *before;      // a reference that goes with the attempt, or NULL
 	bool leaves_late;
 	bool keeps_metadata, keeps_place; // as in ckpt_commit
 	bool as_it_is;                    // no name was asked for: the one that the step has when the gate is closed

@@ -347,7 +347,8 @@ int ckpt_edit_put(struct ckpt_edit *d)
 		rc = ckpt_version_put(step, kind_of(d), set_manifest, d, d->frees, &next, &changed);
 	if (rc == -EIO)
 		__atomic_store_n(&ckpt_amending_of(step)->amend_unknown, true, __ATOMIC_RELAXED);
-	if (!rc && ckpt_step_state(step) != CKPT_STEP_COMMITTED) // by another node, a moment ago: it is a version in the trash
+	if (!rc &&
+	    ckpt_step_state(step) != CKPT_STEP_COMMITTED) // by another node, a moment ago: it is a version in the trash
 		rc = -ESTALE;
 	if (rc)
 		return rc == -ESTALE ? follow_others(step) : rc;

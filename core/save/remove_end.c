@@ -194,11 +194,8 @@ static int find_later(const struct batch *b, const struct ckpt_manifest *was, st
 static int edit_later(struct batch *b, struct ckpt_manifest *was, struct ckpt_step *to, bool *adopted)
 {
 	struct later_batch l = {0};
-	struct ckpt_edit d = {.step = to,
-			      .event = CKPT_EVENT_AMEND,
-			      .frees = true,
-			      .leaves_out = is_gone_later,
-			      .arg = &l};
+	struct ckpt_edit d = {
+		.step = to, .event = CKPT_EVENT_AMEND, .frees = true, .leaves_out = is_gone_later, .arg = &l};
 	int rc = ckpt_edit_begin(&d, adopted);
 
 	if (!rc)

@@ -103,10 +103,11 @@ static void tell_given_up(const struct ckpt_step *step, const struct ckpt_change
 
 	remember_told(step);
 	if (orphan)
-		ckpt_errlog_add(log, step->name, -ESTALE,
-				"what was written is in .ckptfs/staged: copy what you need, then drop it: `ckptfs abort`",
-				"another node has deleted it, or saved over it, while it was changed here: the "
-				"changes are not in it");
+		ckpt_errlog_add(
+			log, step->name, -ESTALE,
+			"what was written is in .ckptfs/staged: copy what you need, then drop it: `ckptfs abort`",
+			"another node has deleted it, or saved over it, while it was changed here: the "
+			"changes are not in it");
 	else if (changes->cut_off)
 		ckpt_errlog_add(
 			log, step->name, -EINVAL,

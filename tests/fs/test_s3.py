@@ -318,7 +318,6 @@ def test_an_edit_is_seen_where_the_file_was_read_before(node):
     assert second.errors() == []
 
 
-@pytest.mark.xfail(strict=True, reason="of two edits of one file at the same moment, that of the node where it is not a version yet is lost")
 def test_of_two_edits_the_later_is_there_and_the_other_can_be_had(node, ckptfs):
     first, second = pair_with_a_step(node)
     texts = {b"of the first", b"of the second"}

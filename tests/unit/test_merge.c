@@ -169,8 +169,7 @@ static void check(const struct tree *was, const struct tree *own, const struct t
 
 	ck_assert_int_ge(rc, 0);
 	for (size_t i = 0; i < PATHS; i++)
-		ck_assert_int_eq(text_at(is, paths[i]),
-				 merged(was->text[i], own->text[i], other->text[i], own_wins));
+		ck_assert_int_eq(text_at(is, paths[i]), merged(was->text[i], own->text[i], other->text[i], own_wins));
 	ck_assert_int_eq(dirs, dirs_at_top(is) - dirs_at_top(a));
 	ck_assert_str_eq(ckpt_manifest_session(is, 0), OURS);
 	ck_assert_ptr_null(ckpt_manifest_session(is, 1));
@@ -249,7 +248,8 @@ END_TEST
 
 START_TEST(file_in_the_place_of_a_directory_in_which_something_was_changed)
 {
-	struct ckpt_manifest *dir = one("d/x", 'A', 1001), *changed = one("d/x", 'B', 1002), *file = one("d", 'C', 1003);
+	struct ckpt_manifest *dir = one("d/x", 'A', 1001), *changed = one("d/x", 'B', 1002),
+			     *file = one("d", 'C', 1003);
 	struct ckpt_manifest *is = NULL;
 	int dirs;
 
