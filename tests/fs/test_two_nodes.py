@@ -1,0 +1,164 @@
+"""Two mounts of one store, whose remote is a directory: what one changes of a step while the other is changing it, too.
+
+A change here is no version yet, or its file is open, when the change of the other node comes. Nothing of it may be lost, in whatever
+order the two come. test_remote_edits.c has each order by itself.
+"""
+
+import json
+import os
+import stat
+import time
+
+import pytest
+
+from support import trees
+from support.mounting import Mount, wait_until
+
+pytestmark = pytest.mark.timeout(90)
+
+SEEN = 12  # seconds until another node shows what was pushed, on a busy machine: it looks every two
+
+
+class Node(Mount):
+    def wait(self, *step):
+        self.world.program("wait", self.path, *step, "--remote", "--timeout", "40s", timeout=50)
+
+    def read(self, path):
+        try:
+            return (self / "1000" / path).read_bytes()
+        except FileNotFoundError:
+            return None
+
+
+def make_work_dir(ckptfs, path, remote):
+    """A node's part of a store. A mount of a URL makes it, where the URL is no directory."""
+    ckptfs("init", path)
+    here = json.loads((path / "store.json").read_text())
+    there = json.loads((remote / "store.json").read_text())
+    here |= {key: there[key] for key in ("id", "created_ns")} | {"remote": {"url": f"file://{remote}", "options": []}}
+    (path / "store.json").write_text(json.dumps(here))
+    return path
+
+
+@pytest.fixture
+def nodes(world, scratch, ckptfs):
+    """Two nodes with step 1000, which they show since longer ago than what is written is still part of the save."""
+    ckptfs("init", scratch / "remote")
+    first, second = (Node.new(world, make_work_dir(ckptfs, scratch / f"work-{name}", scratch / "remote"), scratch / f"mnt-{name}",
+                              options=["commit_quiet=1s"]) for name in "ab")
+    (first / "1000").mkdir()
+    trees.write(first / "1000/model.bin", trees.content("model", 300_000))
+    for name in ("config.json", "other.json"):
+        trees.write(first / "1000" / name, b"of the save")
+    trees.write(first / "1000/.finalize", b"")
+    first.wait("1000")
+    wait_until(lambda: "1000" in second.listing(), SEEN, "the step on the other node")
+    time.sleep(2)
+    return first, second
+
+
+def meet(first, second, expected):
+    """Both nodes show these texts, and the same tree."""
+    def shown(n):
+        return {path: n.read(path) for path in expected}
+    for n in (first, second):
+        wait_until(lambda n=n: shown(n) == expected, SEEN + 20, f"{expected} at {n.path}, which has {shown(n)}")
+    time.sleep(3)  # and it stays
+    assert shown(first) == shown(second) == expected
+    assert first.listing() == second.listing() == ["1000"]
+    assert trees.describe(first / "1000") == trees.describe(second / "1000")
+
+
+def old_texts(ckptfs, node, path):
+    versions = ckptfs.json("info", node.store, "1000")["versions"]
+    return {ckptfs("cat", node.store, f"1000@{v['version']}", path).stdout.encode() for v in versions if v["state"] == "old"}
+
+
+def test_edits_of_two_files_are_both_there(nodes):
+    first, second = nodes
+    trees.write(first / "1000/config.json", b"of the first")
+    trees.write(second / "1000/other.json", b"of the second")
+    meet(first, second, {"config.json": b"of the first", "other.json": b"of the second"})
+    assert first.errors() == second.errors() == []
+
+
+def test_a_file_that_stays_open_is_published_with_what_is_written_later(nodes, ckptfs):
+    first, second = nodes
+    with open(second / "1000/config.json", "r+b", buffering=0) as f:
+        f.write(b"of the second")
+        trees.write(first / "1000/config.json", b"of the first")
+        trees.write(first / "1000/other.json", b"of the first")
+        first.wait("1000")
+        time.sleep(5)  # it has come
+        f.write(b", and more of it")
+    meet(first, second, {"config.json": b"of the second, and more of it", "other.json": b"of the first"})
+    assert b"of the first" in old_texts(ckptfs, second, "config.json")
+    assert second.errors() == []
+
+
+def test_a_file_that_is_open_and_not_written_yet_can_be_written(nodes):
+    first, second = nodes
+    with open(second / "1000/config.json", "r+b", buffering=0) as f, open(second / "1000/model.bin", "rb") as model:
+        trees.write(first / "1000/other.json", b"of the first")
+        wait_until(lambda: second.read("other.json") == b"of the first", SEEN, "the edit here")
+        f.write(b"of the second")
+        assert model.read() == trees.content("model", 300_000)
+    meet(first, second, {"config.json": b"of the second", "other.json": b"of the first"})
+    assert second.errors() == []
+
+
+def test_a_new_file_that_is_open(nodes):
+    first, second = nodes
+    with open(second / "1000/new.json", "wb", buffering=0) as f:
+        f.write(b"new")
+        trees.write(first / "1000/other.json", b"of the first")
+        wait_until(lambda: second.read("other.json") == b"of the first", SEEN, "the edit here")
+        f.write(b" of the second")
+    assert second.read("new.json") == b"new of the second"
+    meet(first, second, {"new.json": b"new of the second", "other.json": b"of the first", "config.json": b"of the save"})
+    assert second.errors() == []
+
+
+@pytest.mark.parametrize("rest", [0, 0.5, 1, 2])
+def test_a_removal(nodes, rest):
+    first, second = nodes
+    trees.write(first / "1000/other.json", b"of the first")
+    time.sleep(rest)
+    os.unlink(second / "1000/config.json")
+    meet(first, second, {"config.json": None, "other.json": b"of the first"})
+    assert first.errors() == second.errors() == []
+
+
+@pytest.mark.parametrize("rest", [0, 0.5, 1, 2])
+def test_a_mode(nodes, rest):
+    first, second = nodes
+    trees.write(first / "1000/other.json", b"of the first")
+    time.sleep(rest)
+    os.chmod(second / "1000/config.json", 0o604)
+    meet(first, second, {"config.json": b"of the save", "other.json": b"of the first"})
+    assert stat.S_IMODE(os.stat(first / "1000/config.json").st_mode) == 0o604
+
+
+@pytest.mark.parametrize("rest", [0, 0.5, 1, 2])
+def test_a_rename_in_the_step(nodes, rest):
+    first, second = nodes
+    trees.write(first / "1000/other.json", b"of the first")
+    time.sleep(rest)
+    os.rename(second / "1000/config.json", second / "1000/renamed.json")
+    meet(first, second, {"config.json": None, "renamed.json": b"of the save", "other.json": b"of the first"})
+
+
+def test_an_edit_of_a_step_that_is_deleted_is_kept(nodes):
+    first, second = nodes
+    with open(second / "1000/config.json", "r+b", buffering=0) as f:
+        f.write(b"of the second")
+        for name in ("model.bin", "config.json", "other.json"):
+            os.unlink(first / "1000" / name)
+        os.rmdir(first / "1000")
+        wait_until(lambda: "1000" not in first.listing(), 10, "the deletion there")
+        first.wait()
+        time.sleep(5)
+    wait_until(second.errors, SEEN, "a line in errors")
+    assert "another node has deleted it" in second.errors()[0]
+    assert second.listing() == []
+    assert (second / ".ckptfs/staged/1000/config.json").read_bytes() == b"of the second"
