@@ -10,6 +10,8 @@
 #include "core/save/reopen.h"
 #include "core/save/stage.h"
 #include "core/step/reopened.h"
+#include "core/step/store.h"
+#include "core/step/successor.h"
 #include "fs/latest.h"
 #include "fs/limit.h"
 #include "fs/node.h"
@@ -266,12 +268,28 @@ static void note_maker(struct call *c)
 		c->process = ckpt_makers_note(c->other_step, fuse_req_ctx(c->req)->pid, false);
 }
 
+// Another node's edit has the place of the step since a moment ago: the kernel looks its name up again, once that is known here.
+static int end_of_deleted(struct call *c, int rc)
+{
+	struct ckpt_step *to;
+
+	if (rc != -EROFS || !c->step || ckpt_step_state(c->step) != CKPT_STEP_DELETED)
+		return rc;
+	to = ckpt_successor_find(c->step);
+	if (!to)
+		return rc;
+	ckpt_step_unref(to);
+	ckpt_lock_take(&c->fs->store->acts_lock);
+	ckpt_lock_drop(&c->fs->store->acts_lock);
+	return -ESTALE;
+}
+
 static void finish(struct call *c, int rc)
 {
 	struct ckpt_step *step = c->step, *other = c->other_step;
 
 	if (rc == -EROFS && c->committed) {
-		rc = c->committed(c);
+		rc = end_of_deleted(c, c->committed(c));
 		if (rc != CALL_REOPENS) {
 			if (rc != CALL_ANSWERED)
 				reply_error(c->req, rc);

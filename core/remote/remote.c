@@ -264,6 +264,7 @@ struct known {
 	struct ckpt_step **steps;
 	struct ckpt_step_name *names;
 	struct ckpt_version **versions;
+	struct ckpt_step **edits; // that have the place of a step since; NULL: none
 	size_t count;
 };
 
@@ -271,10 +272,13 @@ static void known_done(struct known *k)
 {
 	for (size_t i = 0; k->versions && i < k->count; i++)
 		ckpt_version_unref(k->versions[i]);
+	for (size_t i = 0; k->edits && i < k->count; i++)
+		ckpt_step_unref(k->edits[i]);
 	if (k->steps)
 		ckpt_step_list_free(k->steps, k->count);
 	free(k->names);
 	free(k->versions);
+	free(k->edits);
 }
 
 static int list_known(struct ckpt_store *s, struct known *k)
@@ -285,7 +289,8 @@ static int list_known(struct ckpt_store *s, struct known *k)
 		return rc;
 	k->names = ckpt_calloc(k->count + 1, sizeof(*k->names));
 	k->versions = ckpt_calloc(k->count + 1, sizeof(struct ckpt_version *));
-	if (!k->names || !k->versions)
+	k->edits = ckpt_calloc(k->count + 1, sizeof(struct ckpt_step *));
+	if (!k->names || !k->versions || !k->edits)
 		return -ENOMEM;
 	for (size_t i = 0; i < k->count; i++) {
 		ckpt_step_name(k->steps[i], &k->names[i]);
@@ -327,41 +332,41 @@ static struct ckpt_step *find_edit(struct ckpt_step *step, const struct ckpt_ste
 	return NULL;
 }
 
-// Its files are those of an edit by another node from now on, for those who have them open, too; and what they are adding is added there.
+// Their files are those of edits by another node from now on, for those who have them open, too; and what is being added to them is added
+// there. In the same hold of acts_lock as the steps follow: who waits for that finds what is there now.
+static void renew_edited(struct ckpt_store *s, struct known *k)
+{
+	for (size_t i = 0; s->calls.renew && i < k->count; i++) {
+		struct ckpt_step *step = k->steps[i], *to = find_edit(step, &k->names[i]);
+
+		if (!to)
+			continue;
+		ckpt_amend_hand_on(step, to);
+		s->calls.renew(s->calls.renew_arg, step, to);
+		__atomic_store_n(&ckpt_staging_of(step)->ours, false, __ATOMIC_RELAXED); // its numbers are those of the other
+		k->edits[i] = to;
+	}
+}
+
 static void tell_edited(struct ckpt_step *step, const struct ckpt_version *was, struct ckpt_step *to)
 {
 	struct ckpt_store *s = step->store;
 	struct ckpt_manifest *before = NULL, *now = NULL;
 
-	ckpt_lock_take(&s->acts_lock);
-	ckpt_amend_hand_on(step, to);
-	s->calls.renew(s->calls.renew_arg, step, to);
-	__atomic_store_n(&ckpt_staging_of(step)->ours, false, __ATOMIC_RELAXED); // its numbers are those of the other
-	ckpt_lock_drop(&s->acts_lock);
 	if (!ckpt_step_read_manifest(step, &was->is, &before) && !ckpt_step_manifest(to, &now) && s->calls.changed)
 		s->calls.changed(s->calls.changed_arg, to, before, now);
 	ckpt_manifest_unref(before);
 	ckpt_manifest_unref(now);
 }
 
-static void tell_elsewhere(struct ckpt_step *step, const struct ckpt_step_name *was, const struct ckpt_version *version)
-{
-	struct ckpt_store *s = step->store;
-	struct ckpt_step *to = s->calls.renew ? find_edit(step, was) : NULL;
-
-	if (to)
-		tell_edited(step, version, to);
-	else if (s->calls.gone)
-		s->calls.gone(s->calls.gone_arg, step);
-	ckpt_step_unref(to);
-}
-
 static void tell(struct ckpt_store *s, const struct known *k)
 {
-	for (size_t i = 0; i < k->count && k->versions; i++)
-		if (is_elsewhere(k->steps[i], &k->names[i]))
-			tell_elsewhere(k->steps[i], &k->names[i], k->versions[i]);
-		else if (s->calls.changed)
+	for (size_t i = 0; i < k->count && k->edits; i++)
+		if (k->edits[i])
+			tell_edited(k->steps[i], k->versions[i], k->edits[i]);
+		else if (is_elsewhere(k->steps[i], &k->names[i]) && s->calls.gone)
+			s->calls.gone(s->calls.gone_arg, k->steps[i]);
+		else if (!is_elsewhere(k->steps[i], &k->names[i]) && s->calls.changed)
 			tell_changed(k->steps[i], k->versions[i]);
 }
 
@@ -381,7 +386,8 @@ static void reunite(struct ckpt_step *step)
 		return;
 	if (s->calls.changed && !ckpt_step_manifest(into, &is))
 		s->calls.changed(s->calls.changed_arg, into, was, is);
-	(void)ckpt_delete(step); // why it could not be is in the error log
+	if (ckpt_step_state(step) == CKPT_STEP_COMMITTED)
+		(void)ckpt_delete(step); // why it could not be is in the error log
 	ckpt_manifest_unref(was);
 	ckpt_manifest_unref(is);
 	ckpt_step_unref(into);
@@ -412,6 +418,8 @@ static int follow(struct ckpt_remote *r)
 	rc = r->news || s->behind ? list_known(s, &k) : 0;
 	if (!rc && k.names)
 		rc = ckpt_follow(s);
+	if (!rc && k.edits)
+		renew_edited(s, &k);
 	if (!rc)
 		r->news = false;
 	ckpt_lock_drop(&s->acts_lock);

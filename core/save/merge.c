@@ -94,6 +94,30 @@ static bool differs(const struct ckpt_merge *how, const struct ckpt_manifest *m,
 	}
 }
 
+// Both sides have the same there by now, as where they were put together before.
+static bool is_same_by_now(const struct ckpt_merge *how, const struct spot *s)
+{
+	struct ckpt_seal own_seal, other_seal;
+	struct ckpt_entry a, b;
+
+	if (s->own == NONE || s->other == NONE)
+		return s->own == s->other;
+	ckpt_manifest_entry(how->own, s->own, &a);
+	ckpt_manifest_entry(how->other, s->other, &b);
+	if (a.type != b.type || a.mode != b.mode || a.uid != b.uid || a.gid != b.gid || a.bytes != b.bytes ||
+	    !has_same_xattrs(how->own, &a, how->other, &b))
+		return false;
+	if (a.type == CKPT_ENTRY_SYMLINK)
+		return !strcmp(a.target, b.target);
+	if (a.type == CKPT_ENTRY_DIR)
+		return true;
+	if (a.mtime_s != b.mtime_s || a.mtime_ns != b.mtime_ns)
+		return false;
+	if (ckpt_manifest_seal(how->own, s->own, &own_seal) && ckpt_manifest_seal(how->other, s->other, &other_seal))
+		return !memcmp(own_seal.sha256, other_seal.sha256, sizeof(own_seal.sha256));
+	return a.ino == b.ino;
+}
+
 static uint32_t child_of(const struct ckpt_manifest *m, uint32_t dir, const char *name)
 {
 	uint32_t index;
@@ -138,7 +162,7 @@ static bool takes_other(const struct ckpt_merge *how, const struct spot *s)
 {
 	bool whole = s->own != NONE && s->other != NONE && is_dir(how->own, s->own) != is_dir(how->other, s->other);
 
-	return has_changed(how, how->other, s->other, s->was, whole) &&
+	return has_changed(how, how->other, s->other, s->was, whole) && !is_same_by_now(how, s) &&
 	       (!how->own_wins || !has_changed(how, how->own, s->own, s->was, whole));
 }
 

@@ -35,14 +35,87 @@ static bool has_conflict_name(struct ckpt_step *step)
 	return strstr(is.name, CKPT_NAME_CONFLICT);
 }
 
+// The version of it that the remote's log has; 0: it has no other files here than there, or nobody has taken its place.
+struct shared {
+	const char *id;
+	uint32_t version;
+};
+
+static int look_for_shared(void *arg, const struct ckpt_state *state)
+{
+	struct shared *sh = arg;
+	const struct ckpt_state_step *step = ckpt_state_step(state, sh->id);
+
+	if (step && step->since && step->shared && ckpt_state_was_replaced(step) &&
+	    ckpt_state_was_replaced(step->shared) && ckpt_state_has_changed_files(step))
+		sh->version = step->shared->versions[step->shared->count - 1].version;
+	return 0;
+}
+
+static uint32_t shared_version(struct ckpt_step *step)
+{
+	struct shared sh = {.id = step->session};
+
+	(void)ckpt_journal_look(step->store->journal, look_for_shared, &sh);
+	return sh.version;
+}
+
+static bool is_deleted(struct ckpt_step *step)
+{
+	return ckpt_step_state(step) == CKPT_STEP_DELETED;
+}
+
+static uint32_t version_of(struct ckpt_step *step)
+{
+	CLEANUP_VERSION struct ckpt_version *v = ckpt_step_version(step);
+
+	return v->is.version;
+}
+
+static uint32_t first_version(struct ckpt_step *step)
+{
+	CLEANUP_FREE struct ckpt_older *list = NULL;
+	size_t count = 0;
+
+	return ckpt_older_list(step, &list, &count) || !count ? 0 : list[0].first;
+}
+
+// An edit of it that is not pushed yet has its place, and its versions since the one that the edit began with are another node's: which that
+// was. 0: there is none.
+static uint32_t version_before_edits(struct ckpt_step *step)
+{
+	struct ckpt_step **steps;
+	uint32_t first = 0;
+	size_t count;
+
+	if (!is_pulled(step) || ckpt_step_list_stored(step->store, &steps, &count))
+		return 0;
+	for (size_t i = 0; i < count; i++) {
+		uint32_t its = steps[i] == step || !ckpt_successor_is(steps[i], step) || is_pulled(steps[i])
+				       ? 0
+				       : first_version(steps[i]);
+
+		if (its > 1 && (!first || its < first))
+			first = its;
+	}
+	ckpt_step_list_free(steps, count);
+	return first && version_of(step) >= first ? first - 1 : 0;
+}
+
+static bool may_be_one(struct ckpt_step *step)
+{
+	return is_deleted(step) ? shared_version(step) || version_before_edits(step)
+				: has_conflict_name(step) && !is_pulled(step);
+}
+
 int ckpt_reunite_list(struct ckpt_store *s, struct ckpt_step ***ret_steps, size_t *ret_count)
 {
 	struct ckpt_step **steps;
 	size_t count, kept = 0;
-	int rc = ckpt_step_list(s, NULL, 1u << CKPT_STEP_COMMITTED, &steps, &count);
+	int rc = ckpt_step_list(s, NULL, 1u << CKPT_STEP_COMMITTED | 1u << CKPT_STEP_DELETED, &steps, &count);
 
 	for (size_t i = 0; !rc && i < count; i++)
-		if (has_conflict_name(steps[i]) && !is_pulled(steps[i]))
+		if (may_be_one(steps[i]))
 			steps[kept++] = steps[i];
 		else
 			ckpt_step_unref(steps[i]);
@@ -54,14 +127,6 @@ int ckpt_reunite_list(struct ckpt_store *s, struct ckpt_step ***ret_steps, size_
 }
 
 // --- What both began with -----------------------------------------------------------------------------------------------
-
-static uint32_t first_version(struct ckpt_step *step)
-{
-	CLEANUP_FREE struct ckpt_older *list = NULL;
-	size_t count = 0;
-
-	return ckpt_older_list(step, &list, &count) || !count ? 0 : list[0].first;
-}
 
 static uint32_t deleted_by(struct ckpt_step *step)
 {
@@ -102,7 +167,7 @@ static int read_version(struct ckpt_step *step, uint32_t version, struct ckpt_ma
 	return rc;
 }
 
-static int find_origin(struct ckpt_step *step, struct ckpt_manifest **ret_manifest)
+static int find_origin_of_edit(struct ckpt_step *step, struct ckpt_manifest **ret_manifest)
 {
 	struct ckpt_step **steps;
 	size_t count;
@@ -120,10 +185,17 @@ static int find_origin(struct ckpt_step *step, struct ckpt_manifest **ret_manife
 	return rc;
 }
 
+static int find_origin(struct ckpt_step *step, struct ckpt_manifest **ret_manifest)
+{
+	uint32_t version = is_deleted(step) ? shared_version(step) ?: version_before_edits(step) : 0;
+
+	return version ? read_version(step, version, ret_manifest) : find_origin_of_edit(step, ret_manifest);
+}
+
 // --- Bringing its files -------------------------------------------------------------------------------------------------
 
 struct bringing {
-	struct ckpt_step *from;
+	struct ckpt_step *from, *to;
 	struct ckpt_manifest *m;
 	int dirfd; // of the session that they come to
 	char raw[CKPT_AMENDING_RAW_MAX];
@@ -173,16 +245,27 @@ static uint64_t number_before(void *arg, bool of_own, uint64_t ino)
 {
 	const struct bringing *b = arg;
 
-	return of_own ? 0 : ckpt_share_number_before(b->from, ino);
+	return ckpt_share_number_before(of_own ? b->to : b->from, ino);
 }
 
 // --- The version --------------------------------------------------------------------------------------------------------
 
+static int64_t committed_ns(struct ckpt_step *step)
+{
+	CLEANUP_VERSION struct ckpt_version *v = ckpt_step_version(step);
+
+	return v->is.committed_ns;
+}
+
+// An edit comes second, and is the newer one. Of other changes the clocks say which is: they stay where they are, and are looked at again.
+// What is not pushed yet is newer than what was.
 static int merge(struct ckpt_edit *d, struct bringing *b, struct ckpt_manifest *was)
 {
 	struct ckpt_merge how = {.was = was,
 				 .own = d->m,
 				 .other = b->m,
+				 .own_wins = is_deleted(b->from) && (!is_pulled(d->step) ||
+								     committed_ns(d->step) > committed_ns(b->from)),
 				 .session = d->step->session,
 				 .number_before = number_before,
 				 .bring = bring,
@@ -198,7 +281,7 @@ static int merge(struct ckpt_edit *d, struct bringing *b, struct ckpt_manifest *
 static int try(struct ckpt_step *step, struct ckpt_step *into, struct ckpt_manifest *was, bool *adopted,
 	       struct ckpt_manifest **ret_was)
 {
-	CLEANUP(bringing_done) struct bringing b = {.from = step, .dirfd = -1};
+	CLEANUP(bringing_done) struct bringing b = {.from = step, .to = into, .dirfd = -1};
 	struct ckpt_edit d = {.step = into, .event = CKPT_EVENT_EDIT};
 	int rc = ckpt_step_manifest(step, &b.m);
 
@@ -247,7 +330,7 @@ int ckpt_reunite(struct ckpt_step *step, struct ckpt_step **ret_into, struct ckp
 	if (ckpt_step_is_reopened(step) || ckpt_removal_any(step))
 		return -EBUSY;
 	into = ckpt_successor_find(step);
-	rc = !into || !is_pulled(into) ? -ENOENT : put(step, into, ret_was);
+	rc = !into || (!is_pulled(into) && !is_pulled(step)) ? -ENOENT : put(step, into, ret_was);
 	if (rc && rc != -ENOENT && rc != -EBUSY && rc != -ESTALE)
 		complain(step, into, rc);
 	if (rc)

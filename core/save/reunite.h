@@ -2,13 +2,17 @@
 // name of a conflict (core/state/shared.h), and its changes are put into the first one here: as the next version of that, path by path
 // (merge.h), while nobody else has seen the second. It goes to the trash then.
 //
+// The same goes for additions, removals and attributes that are a version of a step, which no remote's log has, when another node's edit
+// takes the place of that step: it is in the trash then, with its version. And for those of another node that come to a step whose place an
+// edit of this node has taken, which is not pushed yet.
+//
 // Threads: those that hold store->acts_lock. Blocks on the disk, and where another node has saved, on the network.
 #pragma once
 
 #include "core/step/step.h"
 
-// The edits of this node that are in no remote's log and have a name of a conflict, each with a reference; malloc'ed. 0, -ENOMEM.
+// The steps of this node whose changes may be such, each with a reference; malloc'ed. 0, -ENOMEM.
 int ckpt_reunite_list(struct ckpt_store *s, struct ckpt_step ***ret_steps, size_t *ret_count);
-// 0: its changes are in *ret_into, a reference, whose manifest was *ret_was before, a reference: ckpt_delete() it. -ENOENT: nothing can be
+// 0: its changes are in *ret_into, a reference, whose manifest was *ret_was before, a reference; where it is listed, ckpt_delete() it. -ENOENT: nothing can be
 // said to be what both began with, or there is no first one; -EBUSY: one of them is being changed, ask again. All else is in the error log.
 int ckpt_reunite(struct ckpt_step *step, struct ckpt_step **ret_into, struct ckpt_manifest **ret_was);

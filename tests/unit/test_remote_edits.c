@@ -300,6 +300,20 @@ static bool has_older(const struct node *n, const char *path, const char *text)
 	return found;
 }
 
+static uint32_t mode_of(const struct node *n, const char *path)
+{
+	struct ckpt_step *step = find(n, NAME);
+	struct ckpt_manifest *m = ckpt_staged_manifest(step);
+	struct ckpt_entry e;
+	uint32_t index;
+
+	ck_ok(ckpt_manifest_lookup(m, path, &index));
+	ckpt_manifest_entry(m, index, &e);
+	ckpt_manifest_unref(m);
+	ckpt_step_unref(step);
+	return e.mode;
+}
+
 // --- Edits that are open ------------------------------------------------------------------------------------------------
 
 START_TEST(edit_of_the_same_file_is_the_next_version)
@@ -537,6 +551,68 @@ START_TEST(two_edits_that_are_versions_are_one_step)
 }
 END_TEST
 
+// They are in no edit, but versions of the step itself, whose place another step takes.
+START_TEST(changes_that_are_versions_are_in_the_edit_that_comes)
+{
+	const struct ckpt_attributes_new what = {.which = CKPT_ATTRIBUTE_MODE, .mode = 0604};
+	struct ckpt_step *step = find(&b, NAME);
+	struct ckpt_manifest *m = ckpt_staged_manifest(step);
+	char raw[CKPT_AMENDING_RAW_MAX];
+	struct ckpt_entry e;
+	uint32_t index;
+
+	ck_ok(ckpt_remove_entry(step, m, 0, "config.json", false, 0));
+	ckpt_manifest_unref(m);
+	ck_ok(ckpt_remove_publish(step));
+	ck_ok(put_added(step, "new.json", "new of b", raw));
+	ck_ok(ckpt_amend_add(step, "new.json"));
+	ckpt_amending_forget(step, "new.json");
+	m = ckpt_staged_manifest(step);
+	ck_ok(ckpt_manifest_lookup(m, "d/x", &index));
+	ckpt_manifest_entry(m, index, &e);
+	ck_ok(ckpt_change_attributes(step, m, &e, &what));
+	ck_ok(ckpt_change_publish(step));
+	ckpt_manifest_unref(m);
+	ckpt_step_unref(step);
+	edit_and_push(&a, "other.json", "of a");
+	work(&b);
+	WAIT_UNTIL(has_text(&b, NAME, "other.json", "of a") && has_text(&b, NAME, "new.json", "new of b"));
+	check(NAME, "config.json", NULL);
+	ck_assert_uint_eq(mode_of(&b, "d/x"), 0604);
+	WAIT_UNTIL(has_text(&a, NAME, "new.json", "new of b"));
+	ck_assert(has_text(&a, NAME, "config.json", NULL));
+	edit_and_push(&a, "new.json", "newer of a"); // what was put together stays so
+	WAIT_UNTIL(position(&a) == position(&b) && has_text(&b, NAME, "new.json", "newer of a"));
+	check_no_conflict(&a);
+}
+END_TEST
+
+// The other way round: the edit is there first, and a change of the step that it has taken the place of comes.
+START_TEST(edit_that_is_a_version_has_what_comes_to_the_step_before_it)
+{
+	struct ckpt_step *step, *staged = reopen(&b);
+	struct ckpt_manifest *m;
+
+	edit(staged, "other.json", "of b");
+	ck_ok(commit(staged));
+	ckpt_step_unref(staged);
+	step = find(&a, NAME);
+	m = ckpt_staged_manifest(step);
+	ck_ok(ckpt_remove_entry(step, m, 0, "config.json", false, 0));
+	ckpt_manifest_unref(m);
+	ck_ok(ckpt_remove_publish(step));
+	ckpt_step_unref(step);
+	add_and_push(&a, "new.json", "new of a");
+	work(&b);
+	WAIT_UNTIL(has_text(&b, NAME, "new.json", "new of a"));
+	check(NAME, "other.json", "of b");
+	check(NAME, "config.json", NULL);
+	meet(NAME);
+	check_no_conflict(&a);
+	check_no_conflict(&b);
+}
+END_TEST
+
 // --- Neighbours -----------------------------------------------------------------------------------------------------------
 
 // What the other node does meanwhile: it edits a file, or adds one.
@@ -620,20 +696,6 @@ START_TEST(removal_of_a_folder_into_which_the_other_puts_a_file)
 }
 END_TEST
 
-static uint32_t mode_of(const struct node *n, const char *path)
-{
-	struct ckpt_step *step = find(n, NAME);
-	struct ckpt_manifest *m = ckpt_staged_manifest(step);
-	struct ckpt_entry e;
-	uint32_t index;
-
-	ck_ok(ckpt_manifest_lookup(m, path, &index));
-	ckpt_manifest_entry(m, index, &e);
-	ckpt_manifest_unref(m);
-	ckpt_step_unref(step);
-	return e.mode;
-}
-
 START_TEST(attributes_that_are_pending)
 {
 	const struct ckpt_attributes_new what = {.which = CKPT_ATTRIBUTE_MODE, .mode = 0604};
@@ -675,6 +737,8 @@ int main(void)
 	tcase_add_loop_test(tcase, deleted_meanwhile, 0, WAYS);
 	tcase_add_loop_test(tcase, saved_over_meanwhile, 0, WAYS);
 	tcase_add_loop_test(tcase, two_edits_that_are_versions_are_one_step, 0, 2);
+	tcase_add_test(tcase, changes_that_are_versions_are_in_the_edit_that_comes);
+	tcase_add_test(tcase, edit_that_is_a_version_has_what_comes_to_the_step_before_it);
 	tcase_set_timeout(tcase, 60);
 	suite_add_tcase(suite, tcase);
 	tcase = tcase_create("neighbours");
