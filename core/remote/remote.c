@@ -343,7 +343,8 @@ static void renew_edited(struct ckpt_store *s, struct known *k)
 			continue;
 		ckpt_amend_hand_on(step, to);
 		s->calls.renew(s->calls.renew_arg, step, to);
-		__atomic_store_n(&ckpt_staging_of(step)->ours, false, __ATOMIC_RELAXED); // its numbers are those of the other
+		__atomic_store_n(&ckpt_staging_of(step)->ours, false,
+				 __ATOMIC_RELAXED); // its numbers are those of the other
 		k->edits[i] = to;
 	}
 }

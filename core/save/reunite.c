@@ -264,8 +264,8 @@ static int merge(struct ckpt_edit *d, struct bringing *b, struct ckpt_manifest *
 	struct ckpt_merge how = {.was = was,
 				 .own = d->m,
 				 .other = b->m,
-				 .own_wins = is_deleted(b->from) && (!is_pulled(d->step) ||
-								     committed_ns(d->step) > committed_ns(b->from)),
+				 .own_wins = is_deleted(b->from) &&
+					     (!is_pulled(d->step) || committed_ns(d->step) > committed_ns(b->from)),
 				 .session = d->step->session,
 				 .number_before = number_before,
 				 .bring = bring,
