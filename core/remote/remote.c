@@ -552,8 +552,8 @@ static int count(void *arg, const struct ckpt_state *state)
 	struct ckpt_state_step *const *changed = ckpt_state_changed(state, &changed_count);
 
 	for (size_t i = 0; i < changed_count; i++) {
-		if (!changed[i]->shared && changed[i]->deleted_by)
-			continue;
+		if (changed[i]->deleted_by && (!changed[i]->shared || changed[i]->shared->deleted_by))
+			continue; // in the trash here, and there or nowhere: nobody waits for it
 		q->steps++;
 		q->bytes += ckpt_state_has_changed_files(changed[i]) ? changed[i]->is.bytes : 0;
 	}

@@ -579,6 +579,7 @@ START_TEST(changes_that_are_versions_are_in_the_edit_that_comes)
 	WAIT_UNTIL(has_text(&b, NAME, "other.json", "of a") && has_text(&b, NAME, "new.json", "new of b"));
 	check(NAME, "config.json", NULL);
 	ck_assert_uint_eq(mode_of(&b, "d/x"), 0604);
+	WAIT_UNTIL(is_idle(&b));
 	WAIT_UNTIL(has_text(&a, NAME, "new.json", "new of b"));
 	ck_assert(has_text(&a, NAME, "config.json", NULL));
 	edit_and_push(&a, "new.json", "newer of a"); // what was put together stays so
