@@ -7,6 +7,8 @@
 #include "core/base/util.h"
 #include "core/save/stage.h"
 
+#include <fcntl.h>
+
 #define UNIT_NS INT64_C(20000000)
 
 static struct ckpt_step *step;
@@ -104,6 +106,23 @@ START_TEST(a_step_that_is_left_alone_is_committed)
 }
 END_TEST
 
+// Somebody may have it mapped, of which nothing tells but the lease that is refused.
+START_TEST(a_step_with_a_file_that_can_still_be_written_is_not_committed)
+{
+	CLEANUP_FD int fd = ckpt_sys.open(step->dirfd, "a.npy", O_RDWR, 0);
+	char what[CKPT_WAITS_FOR_MAX] = "";
+
+	ck_assert_int_ge(fd, 0);
+	for (int tries = 0; tries < 1000 && !strstr(what, "mappings of a.npy"); tries++) {
+		(void)ckpt_looker_look(looker);
+		ckpt_looker_waits_for(step, what);
+		ckpt_sys.sleep_ns(UNIT_NS / 4);
+	}
+	ck_assert_msg(strstr(what, "mappings of a.npy"), "%s", what);
+	ck_assert_int_eq(ckpt_step_state(step), CKPT_STEP_STAGED);
+}
+END_TEST
+
 int main(void)
 {
 	Suite *suite = suite_create("looker");
@@ -112,6 +131,7 @@ int main(void)
 	tcase_add_checked_fixture(looks, setup, teardown);
 	tcase_add_loop_test(looks, a_step_that_is_committed_or_dropped_during_a_look, 0, 2 * (int)ARRAY_LEN(acts));
 	tcase_add_test(looks, a_step_that_is_left_alone_is_committed);
+	tcase_add_test(looks, a_step_with_a_file_that_can_still_be_written_is_not_committed);
 	suite_add_tcase(suite, looks);
 	return ckpt_suite_run(suite);
 }

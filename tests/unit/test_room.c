@@ -72,8 +72,9 @@ END_TEST
 // --- The thread ---------------------------------------------------------------------------------------------------------
 
 static struct {
-	uint64_t free_bytes; // atomic
-	unsigned looks;      // atomic
+	uint64_t free_bytes;    // atomic
+	uint64_t removed_bytes; // atomic; free when trash/ is synced
+	unsigned looks;         // atomic
 } disk;
 
 static int fake_room(int fd __attribute__((unused)), uint64_t *ret_free, uint64_t *ret_all)
@@ -84,16 +85,25 @@ static int fake_room(int fd __attribute__((unused)), uint64_t *ret_free, uint64_
 	return 0;
 }
 
-// What is removed is free, a GiB for each step.
+// A GiB for each step that is removed.
 static int (*real_unlink)(int dirfd, const char *name, int flags);
+static int (*real_fsync)(int fd);
 
 static int fake_unlink(int dirfd, const char *name, int flags)
 {
 	int rc = real_unlink(dirfd, name, flags);
 
 	if (!rc && !strcmp(name, "model.bin"))
-		__atomic_add_fetch(&disk.free_bytes, GIB, __ATOMIC_RELAXED);
+		__atomic_add_fetch(&disk.removed_bytes, GIB, __ATOMIC_RELAXED);
 	return rc;
+}
+
+static int fake_fsync(int fd)
+{
+	if (fd == s->trash_fd)
+		__atomic_add_fetch(&disk.free_bytes, __atomic_exchange_n(&disk.removed_bytes, 0, __ATOMIC_RELAXED),
+				   __ATOMIC_RELAXED);
+	return real_fsync(fd);
 }
 
 static unsigned looks_now(void)
@@ -113,6 +123,8 @@ static void setup(void)
 	ckpt_hook_set(room, fake_room);
 	real_unlink = ckpt_hooks.unlink;
 	ckpt_hook_set(unlink, fake_unlink);
+	real_fsync = ckpt_hooks.fsync;
+	ckpt_hook_set(fsync, fake_fsync);
 	s->settings.trash_ns = INT64_MAX / 4;
 	s->settings.trash_limit = CKPT_SHARE_NONE;
 }
