@@ -91,7 +91,7 @@ TABLE = [
     Row("both-names-are-one-steps", "core/state/shared.c:put_back",
         "!step->deleted_by && ckpt_table_listed(s, step->is.folder_id, step->is.name)", "false", ("test_shared",)),
     Row("another-nodes-change-is-lost", "core/state/shared.c:settle",
-        "merge(base, c->shared, c);", "", ("test_shared",)),
+        "merge(base, c->shared, c);", "merge(c->shared, c->shared, c);", ("test_shared",)),
     Row("pushed-is-still-a-change", "core/state/shared.c:is_shared",
         "is_equal(c, c->shared) &&", "false &&", ("test_shared",)),
     Row("deletion-is-pushed-before-what-came-first", "core/state/difference.c:ckpt_state_place",

@@ -330,6 +330,47 @@ START_TEST(what_is_pushed_is_no_change_any_more)
 }
 END_TEST
 
+// The bytes of entry at, with another number.
+static int pull_numbered(struct node *n, uint64_t at, uint64_t seq)
+{
+	struct ckpt_operation ops[CKPT_DIFFERENCE_MAX];
+	CLEANUP_FREE void *data = NULL;
+	struct ckpt_log_entry e;
+	uint32_t count = 0;
+	size_t len;
+
+	ck_ok(ckpt_log_entry_decode(entries[at].data, entries[at].len, &e));
+	ck_assert_uint_le(e.count, CKPT_DIFFERENCE_MAX);
+	for (size_t cursor = 0; ckpt_log_entry_next(&e, &cursor, &ops[count]);)
+		if (++count == e.count)
+			break;
+	e.seq = seq;
+	ck_ok(ckpt_log_entry_encode(&e, ops, &data, &len));
+	return pull(n, &(struct ckpt_pull){.host = "", .entry = data, .entry_len = len});
+}
+
+START_TEST(entry_that_is_not_the_next_one_says_nothing)
+{
+	begin();
+	save(US, "1000");
+	push_all(US);
+	save(US, "1001");
+	push_all(US);
+	ck_assert_uint_eq(end, 2);
+	ck_assert_int_eq(pull_numbered(THEM, 2, 2), CKPT_STATE_VOID); // before the first one
+	ck_assert_uint_eq(ckpt_state_remote(THEM->state).seq, 0);
+	ck_assert(pull_next(THEM));
+	ck_assert_int_eq(pull_numbered(THEM, 2, 3), CKPT_STATE_VOID); // it follows the right one, and has not its number
+	ck_assert_uint_eq(ckpt_state_remote(THEM->state).seq, 1);
+	ck_assert_ptr_null(listed(THEM, "1001"));
+	ck_assert(pull_next(THEM));
+	ck_assert_ptr_nonnull(listed(THEM, "1001"));
+	ck_assert_int_eq(pull_numbered(THEM, 2, 2), CKPT_STATE_VOID); // once more
+	ck_assert_uint_eq(ckpt_state_remote(THEM->state).seq, 2);
+	finish();
+}
+END_TEST
+
 START_TEST(second_of_one_name_gets_another)
 {
 	begin();
@@ -776,6 +817,7 @@ int main(void)
 	TCase *met = tcase_create("meetings"), *any = tcase_create("anything");
 
 	tcase_add_test(met, what_is_pushed_is_no_change_any_more);
+	tcase_add_test(met, entry_that_is_not_the_next_one_says_nothing);
 	tcase_add_test(met, second_of_one_name_gets_another);
 	tcase_add_test(met, third_of_one_name_gets_a_number);
 	tcase_add_test(met, long_name_of_a_conflict_is_cut_between_characters);
