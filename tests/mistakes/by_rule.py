@@ -36,7 +36,7 @@ SUITES = {
     "core/step/store.c": ("test_store", "test_settings", "test_hold", "crash_test_commit", "test_fs_config"),
     "core/step/store_folder.c": ("test_store", "crash_test_commit"),
     "core/step/holder.c": ("test_holder", "test_hold"),
-    "core/step/store_file.c": ("test_store", "crash_test_commit", "test_holder"),
+    "core/step/store_file.c": ("test_store", "crash_test_store"),
     "core/store/room.c": ("test_room",),
     "core/base/sys.c": ("test_sys", "test_scan"),
     "core/step/trash.c": ("crash_test_delete",),
