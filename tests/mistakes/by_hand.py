@@ -21,7 +21,6 @@ class Row:
 
 CRASH = "crash_test_commit"
 FAULTS = "test_commit_faults"
-CRASH_DELETE = "crash_test_delete"
 CRASH_GC = "crash_test_gc"
 DELETE_FAULTS = "test_delete_faults"
 AMEND_FAULTS = "test_amend_faults"
@@ -205,7 +204,7 @@ TABLE = [
     Row("clean-whatever-the-time", "core/save/stage.c:ckpt_stage_is_clean",
         "&& f->ctime_ns == ctime_ns", "", ("test_stage",)),
     Row("version-given-again", "core/save/delete.c:reserve",
-        "ckpt_step_versions_used_locked(step->store, step->folder_id, step->name)", "step->deleted_by", (DELETE_FAULTS, CRASH_DELETE)),
+        "ckpt_step_versions_used_locked(step->store, step->folder_id, step->name)", "step->deleted_by", ("test_delete",)),
     Row("expires-though-listed", "core/state/state.c:ckpt_state_may_expire",
         "step->deleted_by &&", "", ("test_state", "test_state_reference")),
     Row("expires-after-another-deletion", "core/state/state.c:ckpt_state_may_expire",
@@ -224,8 +223,8 @@ TABLE = [
         "|| ckpt_step_is_reopened(o->step)", "", ("test_older",)),
     Row("a-writer-saves-for-ever", "core/save/stage.c:ckpt_stage_forget",
         "ckpt_stage_writers_save_no_more_locked(step);", "", ("test_commit_leftovers",)),
-    Row("expires-though-undeleted", "core/save/delete.c:take_away",
-        "step->state != CKPT_STEP_DELETED", "step->state == CKPT_STEP_GONE", (DELETE_FAULTS, "test_delete")),
+    Row("expires-what-is-not-deleted", "core/save/delete.c:take_away",
+        "step->state != CKPT_STEP_DELETED", "step->state == CKPT_STEP_GONE", ("test_delete",)),
     Row("undelete-asked-once", "core/save/delete.c:ckpt_undelete",
         "!ckpt_version_was_done(step, CKPT_ACT_UNDELETE, CKPT_STEP_COMMITTED)", "true", (DELETE_FAULTS,)),
     Row("temporary-deleted-though-promoted", "core/save/delete.c:append_deletion",
@@ -233,7 +232,7 @@ TABLE = [
     Row("metrics-win-over-the-marker", "core/record/metadata.c:ckpt_metadata_merge",
         "json_object_update_missing", "json_object_update", ("test_metadata", "test_metadata_staged")),
     Row("lost-answer-of-an-amend-forgotten", "core/save/edit.c:ckpt_edit_put",
-        "__atomic_store_n(&ckpt_amending_of(step)->amend_unknown, true, __ATOMIC_RELAXED)", "(void)0", (AMEND_FAULTS, "test_amend")),
+        "__atomic_store_n(&ckpt_amending_of(step)->amend_unknown, true, __ATOMIC_RELAXED)", "(void)0", ("test_amend", AMEND_FAULTS)),
     Row("seal-of-bytes-that-were-replaced", "core/tier/seal.c:find_anew",
         "e.ino == was_e.ino &&", "", ("test_seal",)),
     Row("seal-of-what-was-not-read", "core/record/manifest_seals.c:ckpt_manifest_is_sealed",

@@ -16,7 +16,7 @@ LOCK = re.compile(r"F_SETLEASE|F_OFD_SETLKW?|F_SETLKW?")
 # Where a file's calls are likely to be missed, the fastest first. What none of these notices is shown to all C programs.
 SUITES = {
     "backends/local.c": ("test_local", "test_backend_threads", "crash_test_local", "crash_test_delete", "test_backend"),
-    "core/save/amend.c": ("test_amend", "test_amend_meanwhile", "test_commit_late", "test_amend_faults", "test_reopen"),
+    "core/save/amend.c": ("test_amend", "test_amend_meanwhile", "test_commit_late", "test_reopen", "test_amend_faults"),
     "core/ckptfs.c": ("test_fs_library::test_commit_whose_answer_was_lost",),  # in no C program
     "core/save/commit.c": ("crash_test_commit",),
     "core/save/convert.c": ("test_convert",),
@@ -40,7 +40,7 @@ SUITES = {
     "core/store/room.c": ("test_room",),
     "core/base/sys.c": ("test_sys", "test_scan"),
     "core/step/trash.c": ("crash_test_delete",),
-    "core/step/amending.c": ("test_amend", "test_amend_meanwhile", "test_commit_late", "test_amend_faults", "test_reopen"),
+    "core/step/amending.c": ("test_amend", "test_amend_meanwhile", "test_commit_late", "test_reopen", "test_amend_faults"),
     "core/save/warm.c": ("test_cool",),
 }
 

@@ -160,6 +160,7 @@ START_TEST(every_step_that_had_a_name_can_be_had_back_when_the_name_is_free)
 	ckpt_staged_check(first, "model.bin", "the first");
 	ckpt_staged_check(second, "model.bin", "the second");
 	ck_ok(ckpt_undelete(first));
+	ck_assert_uint_gt(first->version->is.version, second->deleted_by); // no number of the name is given twice
 	ck_error(ckpt_undelete(second), EEXIST);
 	ckpt_step_unref(first);
 	ckpt_step_unref(second);
@@ -168,6 +169,21 @@ START_TEST(every_step_that_had_a_name_can_be_had_back_when_the_name_is_free)
 		ck_assert_uint_eq(ckpt_save_count(s, CKPT_STEP_DELETED), 1);
 		ckpt_fixture_reopen();
 	}
+}
+END_TEST
+
+START_TEST(what_is_not_in_the_trash_does_not_expire)
+{
+	struct ckpt_step *step = ckpt_staged_begin(s, "1000");
+
+	close(ckpt_staged_put(step, "model.bin", "the bytes"));
+	ck_error(ckpt_expire_at_once(step), ESTALE);
+	ck_ok(ckpt_commit(step, &ckpt_staged_plain));
+	ck_error(ckpt_expire_at_once(step), ESTALE);
+	has("1000", "the bytes");
+	ckpt_step_unref(step);
+	ckpt_fixture_reopen();
+	has("1000", "the bytes");
 }
 END_TEST
 
@@ -424,6 +440,7 @@ int main(void)
 	tcase_add_test(tcase, each_refusal_has_its_hint);
 	tcase_add_test(tcase, an_undeleted_step_is_as_it_was);
 	tcase_add_test(tcase, every_step_that_had_a_name_can_be_had_back_when_the_name_is_free);
+	tcase_add_test(tcase, what_is_not_in_the_trash_does_not_expire);
 	tcase_add_test(tcase, what_has_expired_is_gone_from_the_disk_and_nothing_else_is);
 	tcase_add_test(tcase, large_manifests_go_with_their_step);
 	tcase_add_test(tcase, an_index_from_before_an_expiry_is_not_believed);

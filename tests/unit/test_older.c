@@ -2,6 +2,7 @@
 #include "core/save/outdated.h"
 #include "core/step/older.h"
 #include "tests/support/fixture_gc.h"
+#include "tests/support/hooks.h"
 
 #include "core/base/sys.h"
 #include "core/base/util.h"
@@ -48,8 +49,8 @@ static void setup(void)
 {
 	set_ahead(0);
 	apart_ns = 60 * S_NS;
-	real_now = ckpt_sys.now_ns;
-	ckpt_sys.now_ns = later;
+	real_now = ckpt_hooks.now_ns;
+	ckpt_hook_set(now_ns, later);
 	ckpt_fixture_gc_open();
 	step = ckpt_staged_begin(s, "1000");
 	close(ckpt_staged_put(step, "config", "one"));
@@ -61,7 +62,7 @@ static void teardown(void)
 {
 	ckpt_step_unref(step);
 	ckpt_fixture_gc_close();
-	ckpt_sys.now_ns = real_now;
+	ckpt_hook_set(now_ns, real_now);
 }
 
 static void reopen(void)
@@ -452,6 +453,32 @@ START_TEST(while_a_step_is_reopened_its_raw_files_stay)
 }
 END_TEST
 
+static int (*real_random)(void *buf, size_t len);
+static struct ckpt_step *reopened;
+
+// The removal has chosen what goes, and asks for its names in trash/.
+static int random_and_reopen(void *buf, size_t len)
+{
+	ckpt_hook_set(random, real_random);
+	ck_ok(ckpt_reopen(step, &reopened));
+	return real_random(buf, len);
+}
+
+START_TEST(when_a_step_is_reopened_meanwhile_its_raw_files_stay)
+{
+	static const bool stop = false;
+
+	edit("config", "two");
+	set_ahead(8 * DAY_NS);
+	real_random = ckpt_hooks.random;
+	ckpt_hook_set(random, random_and_reopen);
+	ck_assert_int_lt(ckpt_outdated_remove(s, &stop), later() + HOUR_NS); // it is tried again
+	ck_assert_ptr_nonnull(reopened);
+	ck_assert(is_raw("config"));
+	ckpt_step_unref(reopened);
+}
+END_TEST
+
 static int (*real_rename)(int from_dirfd, const char *from, int to_dirfd, const char *to, unsigned flags);
 
 static int fail_rename(int from_dirfd __attribute__((unused)), const char *from __attribute__((unused)),
@@ -467,10 +494,10 @@ START_TEST(a_removal_that_fails_is_tried_again)
 
 	edit("config", "two");
 	set_ahead(8 * DAY_NS);
-	real_rename = ckpt_sys.rename;
-	ckpt_sys.rename = fail_rename;
+	real_rename = ckpt_hooks.rename;
+	ckpt_hook_set(rename, fail_rename);
 	ck_assert_int_lt(ckpt_outdated_remove(s, &stop), later() + HOUR_NS);
-	ckpt_sys.rename = real_rename;
+	ckpt_hook_set(rename, real_rename);
 	ck_assert(is_raw("config"));
 	expire_versions();
 	ck_assert(!is_raw("config"));
@@ -498,6 +525,7 @@ int main(void)
 	tcase_add_test(t, edits_within_five_seconds_are_one);
 	tcase_add_test(t, restored_versions_are_not_thinned);
 	tcase_add_test(t, while_a_step_is_reopened_its_raw_files_stay);
+	tcase_add_test(t, when_a_step_is_reopened_meanwhile_its_raw_files_stay);
 	tcase_add_test(t, a_removal_that_fails_is_tried_again);
 	suite_add_tcase(suite, t);
 	return ckpt_suite_run(suite);
