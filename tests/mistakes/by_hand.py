@@ -327,7 +327,7 @@ TABLE = [
     Row("look-goes-on-with-what-a-commit-freed", "core/save/stage.c:ckpt_stage_forget",
         "&& !staged->still_used", "", ("test_looker",)),
     Row("older-of-two-sessions-is-staged", "core/save/stage_restart.c:by_name_and_age",
-        "(ckpt_staging_of(x)->began_ns < ckpt_staging_of(y)->began_ns) - (ckpt_staging_of(x)->began_ns > ckpt_staging_of(y)->began_ns)", "(x->began_ns > y->began_ns) - (x->began_ns < y->began_ns)", ("test_stage_restart",)),
+        "(ckpt_staging_of(x)->began_ns < ckpt_staging_of(y)->began_ns) - (ckpt_staging_of(x)->began_ns > ckpt_staging_of(y)->began_ns)", "(ckpt_staging_of(x)->began_ns > ckpt_staging_of(y)->began_ns) - (ckpt_staging_of(x)->began_ns < ckpt_staging_of(y)->began_ns)", ("test_stage_restart",)),
     Row("name-is-taken-from-who-still-writes", "core/save/stage_restart.c:is_idle_locked",
         "!ckpt_staging_of(step)->writers &&", "", ("test_stage_restart",)),
     Row("left-over-expires-though-nothing-replaced-it", "core/save/stage_usage.c:supersedes",
