@@ -75,6 +75,7 @@ static struct {
 	uint64_t free_bytes;    // atomic
 	uint64_t removed_bytes; // atomic; free when trash/ is synced
 	unsigned looks;         // atomic
+	int trash_fd;           // atomic; -1: nobody looks after room yet
 } disk;
 
 static int fake_room(int fd __attribute__((unused)), uint64_t *ret_free, uint64_t *ret_all)
@@ -100,7 +101,7 @@ static int fake_unlink(int dirfd, const char *name, int flags)
 
 static int fake_fsync(int fd)
 {
-	if (fd == s->trash_fd)
+	if (fd == __atomic_load_n(&disk.trash_fd, __ATOMIC_RELAXED))
 		__atomic_add_fetch(&disk.free_bytes, __atomic_exchange_n(&disk.removed_bytes, 0, __ATOMIC_RELAXED),
 				   __ATOMIC_RELAXED);
 	return real_fsync(fd);
@@ -119,6 +120,7 @@ static void set_free(uint64_t bytes)
 static void setup(void)
 {
 	ckpt_fixture_open();
+	disk.trash_fd = -1;
 	set_free(50 * GIB);
 	ckpt_hook_set(room, fake_room);
 	real_unlink = ckpt_hooks.unlink;
@@ -164,6 +166,7 @@ static void look_after(void)
 {
 	struct ckpt_room *room;
 
+	__atomic_store_n(&disk.trash_fd, s->trash_fd, __ATOMIC_RELAXED);
 	ck_ok(ckpt_room_new(s, &room));
 	__atomic_store_n(ckpt_room_of(s), room, __ATOMIC_RELEASE);
 }
