@@ -219,8 +219,8 @@ START_TEST(a_target_with_a_nul_is_damage)
 
 	ck_ok(read_of("", "f", version));
 	ck_ok(ckpt_journal_look(j, take_bytes, &b));
-	ck_assert_uint_eq(ckpt_get16(b.data + b.len - 113 + 24), 1);
-	ckpt_put16(b.data + b.len - 113 + 24, 2);
+	ck_assert_uint_eq(ckpt_get16(b.data + b.len - 129 + 24), 1);
+	ckpt_put16(b.data + b.len - 129 + 24, 2);
 	ck_ok(ckpt_snapshot_put(objects, STORE, &at, b.data, b.len));
 	free(b.data);
 	reopen();
