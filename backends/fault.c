@@ -72,6 +72,17 @@ static int fault_put(struct ckpt_objects *o, const char *key, const void *data, 
 	return error ? fault_change(f, error) : r;
 }
 
+static int fault_put_from(struct ckpt_objects *o, const char *key, const struct ckpt_source *source,
+			  const struct ckpt_until *until, struct ckpt_object *ret_object)
+{
+	struct fault *f = fault_of(o);
+	int error = fault_step(f), r = 0;
+
+	if (!error || f->fault->half)
+		r = f->below->put_from(o, key, source, until, ret_object);
+	return error ? fault_change(f, error) : r;
+}
+
 static int fault_remove(struct ckpt_objects *o, const char *key)
 {
 	struct fault *f = fault_of(o);
@@ -127,6 +138,7 @@ int ckpt_fault_new(struct ckpt_objects *below, struct ckpt_fault *fault, struct 
 	f->ops.get_ranges = below->ops->get_ranges ? fault_get_ranges : NULL;
 	f->ops.head = fault_head;
 	f->ops.put = fault_put;
+	f->ops.put_from = below->ops->put_from ? fault_put_from : NULL;
 	f->ops.remove = fault_remove;
 	f->ops.sync = fault_sync;
 	f->ops.list = fault_list;

@@ -145,6 +145,8 @@ static bool reap(struct ckpt_http *h)
 		struct ckpt_http_call *call = NULL;
 
 		curl_easy_getinfo(message->easy_handle, CURLINFO_PRIVATE, (char **)&call);
+		if (code == CURLE_ABORTED_BY_CALLBACK) // of ours only one does that
+			snprintf(call->answer.why, sizeof(call->answer.why), "the bytes to be sent cannot be read");
 		if (code && !*call->answer.why)
 			snprintf(call->answer.why, sizeof(call->answer.why), "%s", curl_easy_strerror(code));
 		LOCK_SCOPE(&h->lock);
@@ -203,10 +205,13 @@ static size_t on_body(char *data, size_t size, size_t count, void *arg)
 static size_t give_body(char *buf, size_t size, size_t count, void *arg)
 {
 	struct ckpt_http_call *call = arg;
-	size_t len = MIN(size * count, call->request.body_len - call->sent);
+	const struct ckpt_http_request *r = &call->request;
+	size_t len = MIN(size * count, r->body_len - call->sent);
 
-	if (len)
-		memcpy(buf, (const char *)call->request.body + call->sent, len);
+	if (r->source && ckpt_source_read(r->source, call->sent, buf, len))
+		return CURL_READFUNC_ABORT;
+	if (!r->source && len)
+		memcpy(buf, (const char *)r->body + call->sent, len);
 	call->sent += len;
 	return len;
 }
@@ -243,7 +248,7 @@ static void set_body(CURL *e, struct ckpt_http_call *call)
 {
 	const struct ckpt_http_request *r = &call->request;
 
-	if (r->body || !strcmp(r->method, "PUT") || !strcmp(r->method, "POST")) {
+	if (r->body || r->source || !strcmp(r->method, "PUT") || !strcmp(r->method, "POST")) {
 		curl_easy_setopt(e, CURLOPT_UPLOAD, 1L);
 		curl_easy_setopt(e, CURLOPT_INFILESIZE_LARGE, (curl_off_t)r->body_len);
 		curl_easy_setopt(e, CURLOPT_READFUNCTION, give_body);

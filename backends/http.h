@@ -3,7 +3,8 @@
 // Calling sequence: ckpt_http_new(); for each request a struct ckpt_http_call that is zeroed but for `request`, ckpt_http_start()
 // and ckpt_http_wait(), or both as ckpt_http_run(); ckpt_http_free() after the last wait.
 // Ownership: the call, and all that its request points to, stay the caller's and stay where they are until the wait has returned.
-// Threads: any. Take functions run on the thread of the requests: they must not block, and not call this unit.
+// Threads: any. Take functions run on the thread of the requests: they must not block, and not call this unit. Sources are read there,
+// too: a local file at most.
 // Blocks: new and start for no I/O, wait until the request has ended.
 // Connections are reused. TLS is verified always, with the certificates of $AWS_CA_BUNDLE, else $SSL_CERT_FILE, else the system.
 // $HTTPS_PROXY and $NO_PROXY count. Redirects are never followed, and no netrc is read.
@@ -47,6 +48,8 @@ struct ckpt_http_request {
 	const char *const *headers; // "name: value"; NULL behind the last, or NULL
 	const void *body;
 	size_t body_len;
+	const struct ckpt_source
+		*source;  // has the body_len bytes of the body, instead of `body`; read on the thread of the requests
 	bool once;        // what was sent in part is never sent again on another connection, not even by libcurl
 	bool direct;      // through no proxy
 	bool allow_http;  // without TLS

@@ -95,23 +95,51 @@ static int take_own(struct retry *r, const char *key, size_t len, struct ckpt_ob
 	return rc || ret_object->bytes == len ? rc : -EEXIST;
 }
 
-static int retry_put(struct ckpt_objects *o, const char *key, const void *data, size_t len, bool frees,
-		     struct ckpt_object *ret_object)
+// One of the two ways to put something.
+struct put {
+	const char *key;
+	const void *data;
+	size_t len;
+	bool frees;
+	const struct ckpt_source *source; // NULL: data
+	const struct ckpt_until *until;
+};
+
+static int put_once(struct retry *r, const struct put *p, struct ckpt_object *ret_object)
 {
-	struct retry *r = retry_of(o);
-	struct ckpt_try t = ckpt_backoff_begin(r->backoff, NULL, ACT_NS);
-	bool repeats = is_of_one_writer(key), may_be_done = false;
+	return p->source ? ckpt_objects_put_from(r->below, p->key, p->source, p->until, ret_object)
+			 : ckpt_objects_put_how(r->below, p->key, p->data, p->len, p->frees, ret_object);
+}
+
+static int put(struct retry *r, const struct put *p, struct ckpt_object *ret_object)
+{
+	struct ckpt_try t = ckpt_backoff_begin(r->backoff, p->until, ACT_NS);
+	bool repeats = is_of_one_writer(p->key), may_be_done = false;
 	int rc;
 
 	for (;;) {
-		rc = ckpt_objects_put_how(r->below, key, data, len, frees, ret_object);
+		rc = put_once(r, p, ret_object);
 		if (rc == -EEXIST && may_be_done)
-			return take_own(r, key, len, ret_object);
+			return take_own(r, p->key, p->len, ret_object);
 		may_be_done = may_be_done || is_unknown(rc);
 		if (!again(r, &t, repeats, &rc))
 			// Busy at last says nothing of the one before.
 			return rc == -EAGAIN && may_be_done ? -EIO : rc;
 	}
+}
+
+static int retry_put(struct ckpt_objects *o, const char *key, const void *data, size_t len, bool frees,
+		     struct ckpt_object *ret_object)
+{
+	return put(retry_of(o), &(struct put){.key = key, .data = data, .len = len, .frees = frees}, ret_object);
+}
+
+static int retry_put_from(struct ckpt_objects *o, const char *key, const struct ckpt_source *source,
+			  const struct ckpt_until *until, struct ckpt_object *ret_object)
+{
+	const struct put p = {.key = key, .len = (size_t)source->bytes, .source = source, .until = until};
+
+	return put(retry_of(o), &p, ret_object);
 }
 
 static int retry_remove(struct ckpt_objects *o, const char *key)
@@ -212,10 +240,12 @@ int ckpt_retry_new(struct ckpt_objects *below, struct ckpt_objects **ret_objects
 	snprintf(r->name, sizeof(r->name), "retry(%.50s)", below->ops->name);
 	r->ops = (struct ckpt_objects_ops){
 		.name = r->name,
+		.is_far = below->ops->is_far,
 		.get = retry_get,
 		.get_ranges = retry_get_ranges,
 		.head = retry_head,
 		.put = retry_put,
+		.put_from = retry_put_from,
 		.remove = retry_remove,
 		.sync = retry_sync,
 		.list = retry_list,

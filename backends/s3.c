@@ -8,7 +8,7 @@
 
 #include <stdio.h>
 
-#define PUT_BYTES_MAX ((size_t)64 << 20) // of one request
+#define PUT_BYTES_MAX ((size_t)96 << 20) // of one request: a pack of the usual size is a little over 64 MiB
 #define LIST_NS INT64_C(600000000000)
 #define EMPTY_PAGES_MAX 100
 
@@ -58,10 +58,10 @@ static int put_headers(struct ckpt_s3_request *r)
 {
 	uint8_t sha256[CKPT_SHA256_LEN];
 	char sum[CKPT_S3_SUM_MAX];
-	int rc;
+	int rc = ckpt_s3_request_hash(r, sha256);
 
-	ckpt_sha256(r->body, r->body_len, sha256);
-	ckpt_hex(sha256, sizeof(sha256), r->sha256);
+	if (rc)
+		return rc;
 	ckpt_s3_sum_text(sha256, sum);
 	rc = ckpt_s3_request_header(r, "if-none-match: *");
 	if (!rc)
@@ -71,26 +71,29 @@ static int put_headers(struct ckpt_s3_request *r)
 	return rc ? rc : ckpt_s3_put_headers(r);
 }
 
-static int s3_put(struct ckpt_objects *o, const char *key, const void *data, size_t len,
-		  bool frees __attribute__((unused)), struct ckpt_object *ret_object)
+static int s3_put_from(struct ckpt_objects *o, const char *key, const struct ckpt_source *source,
+		       const struct ckpt_until *until, struct ckpt_object *ret_object)
 {
 	struct ckpt_s3 *s3 = s3_of(o);
 	CLEANUP(ckpt_s3_request_free) struct ckpt_s3_request *r = NULL;
+	size_t len = (size_t)source->bytes;
 	int rc;
 
 	if (!s3->writable)
 		return -EROFS;
 	if (is_cut(key, len))
-		return ckpt_s3_put_parts(s3, key, data, len, ret_object);
+		return ckpt_s3_put_parts(s3, key, source, until, ret_object);
 	r = ckpt_s3_request_new(s3, "PUT", key);
 	if (!r)
 		return -ENOMEM;
-	r->body = len ? data : "";
+	r->source = source;
 	r->body_len = len;
+	r->until = until;
 	r->changes = r->once = true;
 	rc = put_headers(r);
-	if (!rc)
-		rc = ckpt_s3_request_run(r);
+	if (rc)
+		return rc; // the source's, maybe
+	rc = ckpt_s3_request_run(r);
 	ret_object->bytes = len;
 	if (!rc && !ckpt_s3_request_object(r, ret_object)) {
 		ckpt_s3_say(s3, "PUT %s: the answer has no etag", key);
@@ -98,6 +101,20 @@ static int s3_put(struct ckpt_objects *o, const char *key, const void *data, siz
 	}
 	// Nothing was done where there is nothing to do it in.
 	return rc == -ENOENT ? -EIO : rc;
+}
+
+static int read_memory(void *arg, uint64_t offset, void *buf, size_t len)
+{
+	memcpy(buf, (const char *)arg + offset, len);
+	return 0;
+}
+
+static int s3_put(struct ckpt_objects *o, const char *key, const void *data, size_t len,
+		  bool frees __attribute__((unused)), struct ckpt_object *ret_object)
+{
+	const struct ckpt_source source = {.bytes = len, .read = read_memory, .arg = (void *)(uintptr_t)data};
+
+	return s3_put_from(o, key, &source, NULL, ret_object);
 }
 
 static int s3_remove(struct ckpt_objects *o, const char *key)
@@ -286,10 +303,12 @@ static void s3_cleanup(struct ckpt_s3 **at)
 
 static const struct ckpt_objects_ops s3_ops = {
 	.name = "s3",
+	.is_far = true,
 	.get = s3_get,
 	.get_ranges = s3_get_ranges,
 	.head = s3_head,
 	.put = s3_put,
+	.put_from = s3_put_from,
 	.remove = s3_remove,
 	.list = s3_list,
 	.why = s3_why,

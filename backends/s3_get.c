@@ -9,7 +9,7 @@
 #include <inttypes.h>
 #include <stdio.h>
 
-#define PIECE_BYTES_MAX (8u << 20)
+#define PIECE_BYTES_MAX (32u << 20)
 #define GAP_BYTES_MAX (64u << 10) // read for nothing, rather than asking once more
 #define AT_ONCE 8                 // requests of one call
 

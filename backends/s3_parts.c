@@ -6,20 +6,24 @@
 
 #include <stdio.h>
 
-#define PART_BYTES ((size_t)16 << 20)
-#define AT_ONCE 4
+#define PART_BYTES ((size_t)32 << 20)
+#define AT_ONCE 8 // none of them is in memory
 #define UPLOAD_ID_MAX 1024
 #define ACT_NS INT64_C(600000000000)
 
 struct upload {
 	struct ckpt_s3 *s3;
 	const char *key;
-	const char *data;
+	const struct ckpt_source *source;
 	size_t len;
+	const struct ckpt_until *until;
 	char id[UPLOAD_ID_MAX]; // percent-encoded
 	size_t count;           // of parts
 	struct part {
 		struct ckpt_s3_request *request;
+		struct ckpt_source source;
+		const struct ckpt_source *of;
+		uint64_t offset;
 		char query[UPLOAD_ID_MAX + 64];
 		char etag[CKPT_ETAG_MAX];
 	} * parts;
@@ -55,6 +59,7 @@ static int begin(struct upload *u)
 	if (rc)
 		return rc;
 	r->query = "uploads=";
+	r->until = u->until;
 	r->changes = true;
 	rc = ckpt_s3_request_run(r);
 	if (rc)
@@ -68,6 +73,13 @@ static int begin(struct upload *u)
 	return 0;
 }
 
+static int read_part(void *arg, uint64_t offset, void *buf, size_t len)
+{
+	const struct part *p = arg;
+
+	return ckpt_source_read(p->of, p->offset + offset, buf, len);
+}
+
 static int start_part(struct upload *u, size_t n)
 {
 	struct part *p = &u->parts[n];
@@ -75,10 +87,15 @@ static int start_part(struct upload *u, size_t n)
 
 	if (!r)
 		return -ENOMEM;
+	p->of = u->source;
+	p->offset = n * PART_BYTES;
+	p->source =
+		(struct ckpt_source){.bytes = MIN(PART_BYTES, u->len - n * PART_BYTES), .read = read_part, .arg = p};
 	snprintf(p->query, sizeof(p->query), "partNumber=%zu&uploadId=%s", n + 1, u->id);
 	r->query = p->query;
-	r->body = u->data + n * PART_BYTES;
-	r->body_len = MIN(PART_BYTES, u->len - n * PART_BYTES);
+	r->source = &p->source;
+	r->body_len = (size_t)p->source.bytes;
+	r->until = u->until;
 	ckpt_s3_request_start(r);
 	return 0;
 }
@@ -160,6 +177,7 @@ static int complete(struct upload *u, struct ckpt_object *ret_object)
 	r->query = query;
 	r->body = body;
 	r->body_len = len;
+	r->until = u->until;
 	r->changes = r->once = true;
 	do
 		rc = ckpt_s3_request_run(r);
@@ -190,16 +208,17 @@ static void abandon(struct upload *u)
 	(void)ckpt_s3_request_run(r);
 }
 
-int ckpt_s3_put_parts(struct ckpt_s3 *s3, const char *key, const void *data, size_t len, struct ckpt_object *ret_object)
+int ckpt_s3_put_parts(struct ckpt_s3 *s3, const char *key, const struct ckpt_source *source,
+		      const struct ckpt_until *until, struct ckpt_object *ret_object)
 {
-	struct upload u = {.s3 = s3, .key = key, .data = data, .len = len};
+	struct upload u = {.s3 = s3, .key = key, .source = source, .len = (size_t)source->bytes, .until = until};
 	int rc;
 
-	u.count = (len + PART_BYTES - 1) / PART_BYTES;
+	u.count = (u.len + PART_BYTES - 1) / PART_BYTES;
 	u.parts = ckpt_calloc(u.count, sizeof(*u.parts));
 	if (!u.parts)
 		return -ENOMEM;
-	u.t = ckpt_backoff_begin(s3->backoff, NULL, ACT_NS);
+	u.t = ckpt_backoff_begin(s3->backoff, until, ACT_NS);
 	rc = begin(&u);
 	if (!rc)
 		rc = send_parts(&u);

@@ -3,8 +3,8 @@
 
 #include "backends/s3_request.h"
 
-// As put of objects.h. An upload that fails is aborted; one whose abort fails stays, unseen, until a collection of garbage.
-int ckpt_s3_put_parts(struct ckpt_s3 *s3, const char *key, const void *data, size_t len,
-		      struct ckpt_object *ret_object);
+// As put_from of objects.h. An upload that fails is aborted; one whose abort fails stays, unseen, until a collection of garbage.
+int ckpt_s3_put_parts(struct ckpt_s3 *s3, const char *key, const struct ckpt_source *source,
+		      const struct ckpt_until *until, struct ckpt_object *ret_object);
 // The headers of a new object that the store's options ask for.
 int ckpt_s3_put_headers(struct ckpt_s3_request *r);

@@ -10,6 +10,7 @@
 #include <stdio.h>
 
 #define ERROR_BYTES_MAX ((size_t)64 << 10)
+#define HASH_BYTES ((size_t)256 << 10) // of a source at once
 #define EMPTY_SHA256 "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"
 
 void ckpt_s3_say(struct ckpt_s3 *s3, const char *format, ...)
@@ -201,18 +202,47 @@ static int take(void *arg, const struct ckpt_http_answer *answer, const void *da
 	return ckpt_http_take_text(&r->text, answer, data, len);
 }
 
+static int hash_source(const struct ckpt_source *source, uint8_t *ret_sha256)
+{
+	CLEANUP_FREE uint8_t *buf = malloc(HASH_BYTES);
+	struct ckpt_sha256 sum;
+	int rc = buf ? 0 : -ENOMEM;
+
+	ckpt_sha256_begin(&sum);
+	for (uint64_t at = 0; at < source->bytes && !rc; at += HASH_BYTES) {
+		size_t len = (size_t)MIN(source->bytes - at, (uint64_t)HASH_BYTES);
+
+		rc = ckpt_source_read(source, at, buf, len);
+		if (!rc)
+			ckpt_sha256_add(&sum, buf, len);
+	}
+	ckpt_sha256_end(&sum, ret_sha256);
+	return rc;
+}
+
+int ckpt_s3_request_hash(struct ckpt_s3_request *r, uint8_t ret_sha256[CKPT_SHA256_LEN])
+{
+	int rc = 0;
+
+	if (r->source)
+		rc = hash_source(r->source, ret_sha256);
+	else
+		ckpt_sha256(r->body, r->body_len, ret_sha256);
+	if (!rc)
+		ckpt_hex(ret_sha256, CKPT_SHA256_LEN, r->sha256);
+	return rc;
+}
+
 static int prepare(struct ckpt_s3_request *r)
 {
 	uint8_t sha256[CKPT_SHA256_LEN];
 	const char *path;
 	int rc = make_url(r, &path);
 
-	if (!*r->sha256 && r->body_len) {
-		ckpt_sha256(r->body, r->body_len, sha256);
-		ckpt_hex(sha256, sizeof(sha256), r->sha256);
-	} else if (!*r->sha256) {
+	if (!rc && !*r->sha256 && r->body_len)
+		rc = ckpt_s3_request_hash(r, sha256);
+	else if (!*r->sha256)
 		strcpy(r->sha256, EMPTY_SHA256);
-	}
 	if (!rc)
 		rc = get_keys(r);
 	return rc ? rc : add_lines(r, path);
@@ -234,6 +264,7 @@ void ckpt_s3_request_start(struct ckpt_s3_request *r)
 						     .headers = r->lines,
 						     .body = r->body,
 						     .body_len = r->body_len,
+						     .source = r->source,
 						     .once = r->once,
 						     .direct = r->s3->config.is_loopback,
 						     .allow_http = r->s3->config.is_http,

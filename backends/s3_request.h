@@ -41,10 +41,11 @@ struct ckpt_s3_request {
 	const char *query; // sorted, percent-encoded, each name with its "="; NULL: none
 	const void *body;
 	size_t body_len;
-	bool changes;  // the store: what may have been done matters
-	bool once;     // is never sent twice by itself
-	bool is_quiet; // a failure is no cause for `why`: the one before it is
-	size_t len;    // of the body that is expected
+	const struct ckpt_source *source; // of the body, instead of `body`
+	bool changes;                     // the store: what may have been done matters
+	bool once;                        // is never sent twice by itself
+	bool is_quiet;                    // a failure is no cause for `why`: the one before it is
+	size_t len;                       // of the body that is expected
 	const struct ckpt_until *until;
 	ckpt_http_take_fn *take; // of the body where the status is 2xx; NULL: it is kept in text
 	void *arg;
@@ -71,6 +72,8 @@ struct ckpt_s3_request *ckpt_s3_request_new(struct ckpt_s3 *s3, const char *meth
 void ckpt_s3_request_free(struct ckpt_s3_request **at); // for CLEANUP; *at may be NULL
 // "name: value", the name in small letters.
 __attribute__((format(printf, 2, 3))) int ckpt_s3_request_header(struct ckpt_s3_request *r, const char *format, ...);
+// The SHA-256 of the body, which the request is signed with. Errors: the source's; -ENOMEM.
+int ckpt_s3_request_hash(struct ckpt_s3_request *r, uint8_t ret_sha256[CKPT_SHA256_LEN]);
 void ckpt_s3_request_start(struct ckpt_s3_request *r);
 int ckpt_s3_request_end(struct ckpt_s3_request *r);
 int ckpt_s3_request_run(struct ckpt_s3_request *r);

@@ -76,6 +76,16 @@ static int trace_put(struct ckpt_objects *o, const char *key, const void *data, 
 	return trace_line(t, started_ns, "put", key, len, r);
 }
 
+static int trace_put_from(struct ckpt_objects *o, const char *key, const struct ckpt_source *source,
+			  const struct ckpt_until *until, struct ckpt_object *ret_object)
+{
+	struct trace *t = trace_of(o);
+	int64_t started_ns = ckpt_sys.mono_ns();
+	int r = ckpt_objects_put_from(t->below, key, source, until, ret_object);
+
+	return trace_line(t, started_ns, "put_from", key, source->bytes, r);
+}
+
 static int trace_remove(struct ckpt_objects *o, const char *key)
 {
 	struct trace *t = trace_of(o);
@@ -131,10 +141,12 @@ int ckpt_trace_new(struct ckpt_objects *below, int fd, struct ckpt_objects **ret
 	snprintf(t->name, sizeof(t->name), "trace(%.50s)", below->ops->name);
 	t->ops = (struct ckpt_objects_ops){
 		.name = t->name,
+		.is_far = below->ops->is_far,
 		.get = trace_get,
 		.get_ranges = trace_get_ranges,
 		.head = trace_head,
 		.put = trace_put,
+		.put_from = trace_put_from,
 		.remove = trace_remove,
 		.sync = trace_sync,
 		.list = trace_list,

@@ -184,6 +184,29 @@ int ckpt_objects_put_how(struct ckpt_objects *o, const char *key, const void *da
 	return object_take(r, &object, len, ret_object);
 }
 
+static int put_all(struct ckpt_objects *o, const char *key, const struct ckpt_source *source,
+		   struct ckpt_object *ret_object)
+{
+	CLEANUP_FREE void *data = malloc(MAX((size_t)source->bytes, (size_t)1));
+	int r = data ? ckpt_source_read(source, 0, data, (size_t)source->bytes) : -ENOMEM;
+
+	return r ? r : o->ops->put(o, key, data, (size_t)source->bytes, false, ret_object);
+}
+
+int ckpt_objects_put_from(struct ckpt_objects *o, const char *key, const struct ckpt_source *source,
+			  const struct ckpt_until *until, struct ckpt_object *ret_object)
+{
+	struct ckpt_object object = {0};
+	int r;
+
+	assert(o && key && source);
+	r = ckpt_objects_key_check(key);
+	if (r < 0)
+		return r;
+	r = o->ops->put_from ? o->ops->put_from(o, key, source, until, &object) : put_all(o, key, source, &object);
+	return object_take(ckpt_objects_result_check(r, -EEXIST), &object, (size_t)source->bytes, ret_object);
+}
+
 int ckpt_objects_remove(struct ckpt_objects *o, const char *key)
 {
 	int r;

@@ -28,6 +28,7 @@
 // A shared directory of several nodes is a directory: link(2) decides there, too.
 #pragma once
 
+#include "core/base/source.h"
 #include "core/limits.h"
 
 #include <stdbool.h>
@@ -65,7 +66,7 @@ struct ckpt_until {
 // Called for each object in the byte order of the keys; a non-zero return ends the list and is its result.
 typedef int ckpt_objects_list_fn(void *arg, const char *key, const struct ckpt_object *object);
 
-// All but get_ranges, sync, yield, refill and why are required. A backend behind a network ends each call by a deadline of its own.
+// All but get_ranges, put_from, sync, yield, refill and why are required. A backend behind a network ends each call by a deadline of its own.
 // Errors:
 //   -ENOENT, -EEXIST         no such object; put over an object
 //   -ESTALE                  it changed meanwhile
@@ -77,6 +78,7 @@ typedef int ckpt_objects_list_fn(void *arg, const char *key, const struct ckpt_o
 // After the last three the outcome of a change is unknown: a get says it.
 struct ckpt_objects_ops {
 	const char *name; // as `info` prints it: "local", "mem"; a layer adds its own: "fault(local)"
+	bool is_far;      // each answer takes long: callers with much to do have several calls under way
 
 	// Up to len bytes from offset into buf; fewer only at the end of the object. Past the end: 0 bytes, no error.
 	// ret_object (may be NULL) describes the version that the bytes are from.
@@ -92,6 +94,11 @@ struct ckpt_objects_ops {
 	// frees room, and succeeds on a full disk as long as the store has a reserve (spare.h).
 	int (*put)(struct ckpt_objects *o, const char *key, const void *data, size_t len, bool frees,
 		   struct ckpt_object *ret_object);
+	// Optional. As put, of the bytes of a source. The backend reads them more than once, on any of its threads, several at a time,
+	// and keeps a small part of them in memory. A source that fails ends the call with its error, or with -EIO. -ECANCELED, -ETIMEDOUT
+	// by `until`. NULL: the door reads all of the source into memory and puts that.
+	int (*put_from)(struct ckpt_objects *o, const char *key, const struct ckpt_source *source,
+			const struct ckpt_until *until, struct ckpt_object *ret_object);
 	// -ENOENT: there was none; a store that does not tell (S3) answers 0.
 	int (*remove)(struct ckpt_objects *o, const char *key);
 	// The object at the key, or its absence, survives a power cut, with all that is beside it in its folder ("a/b" of
@@ -124,6 +131,8 @@ int ckpt_objects_put(struct ckpt_objects *o, const char *key, const void *data, 
 		     struct ckpt_object *ret_object);
 int ckpt_objects_put_how(struct ckpt_objects *o, const char *key, const void *data, size_t len, bool frees,
 			 struct ckpt_object *ret_object);
+int ckpt_objects_put_from(struct ckpt_objects *o, const char *key, const struct ckpt_source *source,
+			  const struct ckpt_until *until, struct ckpt_object *ret_object);
 bool ckpt_objects_yield(struct ckpt_objects *o);
 void ckpt_objects_refill(struct ckpt_objects *o);
 int ckpt_objects_remove(struct ckpt_objects *o, const char *key);

@@ -96,6 +96,7 @@ int ckpt_near_new(struct ckpt_objects *here, struct ckpt_objects *there, struct 
 	snprintf(n->name, sizeof(n->name), "%.20s+%.40s", here->ops->name, there->ops->name);
 	n->ops = (struct ckpt_objects_ops){
 		.name = n->name,
+		.is_far = there->ops->is_far,
 		.get = near_get,
 		.get_ranges = near_get_ranges,
 		.head = near_head,

@@ -230,6 +230,65 @@ START_TEST(put_head_and_get_describe_the_same_object)
 }
 END_TEST
 
+struct text {
+	const char *bytes;
+	size_t fails_from; // the first byte that cannot be read
+};
+
+static int read_text(void *arg, uint64_t offset, void *buf, size_t len)
+{
+	const struct text *t = arg;
+
+	if (offset + len > t->fails_from)
+		return -EACCES;
+	memcpy(buf, t->bytes + offset, len);
+	return 0;
+}
+
+START_TEST(put_from_a_source_is_a_put)
+{
+	STAND(s);
+	static const size_t sizes[] = {0, 1, (1 << 20) + 1};
+	CLEANUP_FREE char *data = pattern_new(2 << 20, 3);
+	struct text text = {data, SIZE_MAX};
+
+	for (size_t i = 0; i < ARRAY_LEN(sizes); i++) {
+		const struct ckpt_source source = {.bytes = sizes[i], .read = read_text, .arg = &text};
+		CLEANUP_FREE void *all = NULL;
+		struct ckpt_object put, head;
+		char key[32];
+		size_t len;
+
+		snprintf(key, sizeof(key), "packs/%zu", i);
+		ck_ok(ckpt_objects_put_from(s.b, key, &source, NULL, &put));
+		ck_ok(ckpt_objects_head(s.b, key, &head));
+		ck_assert_uint_eq(put.bytes, sizes[i]);
+		ck_assert_str_eq(put.etag, head.etag);
+		ck_ok(ckpt_objects_get_all(s.b, key, 2 << 20, &all, &len, NULL));
+		ck_assert_uint_eq(len, sizes[i]);
+		ck_assert(!len || !memcmp(all, data, len));
+		ck_error(ckpt_objects_put_from(s.b, key, &source, NULL, NULL), EEXIST);
+	}
+	ck_error(ckpt_objects_put_from(s.b, "packs/../x", &(struct ckpt_source){.read = read_text, .arg = &text}, NULL,
+				       NULL),
+		 EINVAL);
+}
+END_TEST
+
+START_TEST(put_from_a_source_that_fails_leaves_nothing)
+{
+	STAND(s);
+	CLEANUP_FREE char *data = pattern_new(2 << 20, 3);
+	struct text text = {data, 1 << 20};
+	const struct ckpt_source source = {.bytes = 2 << 20, .read = read_text, .arg = &text};
+
+	ck_error(ckpt_objects_put_from(s.b, "packs/x", &source, NULL, NULL), EACCES);
+	assert_missing(&s, "packs/x");
+	text.fails_from = SIZE_MAX;
+	ck_ok(ckpt_objects_put_from(s.b, "packs/x", &source, NULL, NULL));
+}
+END_TEST
+
 START_TEST(a_big_object_comes_back_whole)
 {
 	STAND(s);
@@ -638,6 +697,7 @@ static Suite *backend_suite(void)
 		  &get_far_past_the_end_gives_no_bytes_and_no_error, &get_describes_the_version_that_the_bytes_are_from,
 		  &a_missing_object_is_enoent, &an_empty_object_is_an_object,
 		  &put_over_an_object_is_eexist_and_changes_nothing, &put_head_and_get_describe_the_same_object,
+		  &put_from_a_source_is_a_put, &put_from_a_source_that_fails_leaves_nothing,
 		  &a_big_object_comes_back_whole, &get_all_takes_objects_up_to_its_limit,
 		  &ranges_together_are_what_each_is_alone, &ranges_of_a_missing_object_or_called_off}},
 		{"changes",

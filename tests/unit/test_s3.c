@@ -467,6 +467,48 @@ START_TEST(a_call_is_called_off_while_it_waits)
 }
 END_TEST
 
+static int read_nothing(void *arg, uint64_t offset, void *to, size_t len)
+{
+	unsigned *reads = arg;
+
+	(void)offset;
+	memset(to, 0, len);
+	return (*reads)-- ? 0 : -EACCES;
+}
+
+START_TEST(a_put_is_called_off_while_it_waits)
+{
+	bool cancelled = false;
+	unsigned reads = UINT_MAX;
+	struct ckpt_until until = {.cancelled = &cancelled};
+	const struct ckpt_source source = {.bytes = 5, .read = read_nothing, .arg = &reads};
+	int64_t started_ns = ckpt_sys.mono_ns();
+	pthread_t thread;
+
+	say(0, NULL, HTTPD_STALL);
+	ck_assert(!pthread_create(&thread, NULL, call_off, &cancelled));
+	ck_error(ckpt_objects_put_from(s3, "packs/x", &source, &until, NULL), ECANCELED);
+	ck_assert_int_lt(ckpt_sys.mono_ns() - started_ns, 900000000);
+	pthread_join(thread, NULL);
+}
+END_TEST
+
+// First it is hashed, and then it is sent.
+START_TEST(a_source_that_fails_sends_nothing_or_not_all)
+{
+	unsigned reads = 0;
+	const struct ckpt_source source = {.bytes = 5, .read = read_nothing, .arg = &reads};
+
+	say(0, OK_PUT, HTTPD_GO_ON);
+	ck_error(ckpt_objects_put_from(s3, "packs/x", &source, NULL, NULL), EACCES);
+	ck_assert_uint_eq(httpd_count(&server), 0);
+	reads = 1;
+	ck_error(ckpt_objects_put_from(s3, "packs/x", &source, NULL, NULL), EIO);
+	ckpt_objects_why(s3, why);
+	ck_assert_ptr_nonnull(strstr(why, "cannot be read"));
+}
+END_TEST
+
 START_TEST(why_a_head_is_refused_says_a_get)
 {
 	struct ckpt_object object;
@@ -585,7 +627,7 @@ END_TEST
 
 // ---- Parts
 
-#define PARTS_BYTES (((size_t)64 << 20) + 1)
+#define PARTS_BYTES (((size_t)96 << 20) + 1)
 
 static struct {
 	unsigned begun, parts, completed, aborted, fails; // atomic
@@ -622,7 +664,7 @@ static struct httpd_reply serve_upload(void *arg, size_t n, const char *request)
 		return answer("<Error><Code>InternalError</Code></Error>");
 	ck_assert_ptr_nonnull(strstr(request, "?uploadId=a%2Fb "));
 	ck_assert_ptr_nonnull(strstr(request, "if-none-match: *\r\n"));
-	ck_assert_ptr_nonnull(strstr(request, "<Part><PartNumber>5</PartNumber><ETag>\"e1\"</ETag></Part>"));
+	ck_assert_ptr_nonnull(strstr(request, "<Part><PartNumber>4</PartNumber><ETag>\"e1\"</ETag></Part>"));
 	return answer("<CompleteMultipartUploadResult><ETag>\"e-5\"</ETag></CompleteMultipartUploadResult>");
 }
 
@@ -646,7 +688,7 @@ START_TEST(a_large_pack_is_put_in_parts_which_are_sent_again)
 	ck_ok(put_parts("packs/p", &object));
 	ck_assert_str_eq(object.etag, "e-5");
 	ck_assert_uint_eq(object.bytes, PARTS_BYTES);
-	ck_assert_uint_eq(upload.parts, 7);
+	ck_assert_uint_eq(upload.parts, 6);
 	ck_assert_uint_eq(upload.completed, 1);
 	ck_assert_uint_eq(upload.aborted, 0);
 }
@@ -748,6 +790,8 @@ static Suite *s3_suite(void)
 		&ranges_of_two_versions_are_estale,
 		&a_stalled_body_ends_at_the_deadline_or_when_it_is_called_off,
 		&a_call_is_called_off_while_it_waits,
+		&a_put_is_called_off_while_it_waits,
+		&a_source_that_fails_sends_nothing_or_not_all,
 		&why_a_head_is_refused_says_a_get,
 		&a_wrong_clock_is_corrected_by_the_stores,
 		&keys_that_have_expired_are_fetched_again,
