@@ -36,3 +36,22 @@ const uint8_t *ckpt_cached_data(const struct ckpt_cached *cached);
 void ckpt_chunk_cache_let_go(struct ckpt_chunk_cache *cache, struct ckpt_cached *cached, size_t taken);
 // It will be asked for soon: read behind, where there is room.
 void ckpt_chunk_cache_expect(struct ckpt_chunk_cache *cache, struct ckpt_manifest *m, uint32_t chunk);
+
+// Readers of a store whose answers take long (is_far of objects.h) expect runs: chunks that follow each other in a pack, of which one
+// request reads all. Several runs are under way at once, as far as there is room.
+bool ckpt_chunk_cache_is_far(const struct ckpt_chunk_cache *cache);
+#define CKPT_CHUNK_RUN_BYTES (UINT64_C(32) << 20)
+struct ckpt_run_wanted {
+	struct ckpt_manifest *m;
+	uint32_t first, end; // chunks of m; behind the last
+	uint64_t bytes_max;
+	const void *reader; // who expects it; is only compared
+};
+// Once for each reader, before it expects anything; then _forget, once, when it reads no more: what it expects is called off, and what
+// was read for it and not touched goes.
+void ckpt_chunk_cache_follow(struct ckpt_chunk_cache *cache);
+void ckpt_chunk_cache_forget(struct ckpt_chunk_cache *cache, const void *reader);
+// So many bytes a reader may expect ahead of where it is: its share of the room.
+uint64_t ckpt_chunk_cache_window(struct ckpt_chunk_cache *cache);
+// How many of the chunks will be there when they are asked for, or were there; 0: there is no room now.
+uint32_t ckpt_chunk_cache_expect_run(struct ckpt_chunk_cache *cache, const struct ckpt_run_wanted *want);

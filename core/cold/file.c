@@ -17,6 +17,7 @@
 #define COPY_BYTES ((size_t)1 << 20)
 #define HOLE_BYTES ((size_t)64 << 10)
 #define AHEAD_CHUNKS 2
+#define RUN_BYTES_LEAST (UINT64_C(16) << 20) // of one request, where that much may be expected
 #define FLOCK_TRIES 1000
 #define OPEN_TRIES 4 // of a file that moves while we look
 
@@ -37,8 +38,12 @@ struct ckpt_file {
 	uint64_t bytes;
 	int fd; // -1: chunks
 	uint32_t first, count;
-	uint64_t *ends;         // of the chunks in the file
-	uint32_t latest;        // chunk that was asked for; atomic
+	uint64_t *ends;  // of the chunks in the file
+	uint32_t latest; // chunk that was asked for; atomic
+	// Of a store that is far; atomic.
+	bool follows;           // it was read in order, and expects what comes next
+	uint32_t begun;         // chunk from which on it is read in order now
+	uint32_t expected;      // chunks before this one were expected
 	bool told;              // of damage; atomic
 	struct ckpt_file *anew; // reads it from now on, since its packs are gone: it was warmed; set once, atomic
 };
@@ -322,6 +327,8 @@ void ckpt_file_close(struct ckpt_file *f)
 		return;
 	if (f->listed)
 		unlist_file(f);
+	if (f->follows)
+		ckpt_chunk_cache_forget(*ckpt_chunk_cache_of(f->step->store), f);
 	if (f->fd >= 0)
 		ckpt_sys.close(f->fd);
 	ckpt_file_close(f->anew);
@@ -373,15 +380,72 @@ static uint32_t chunk_at(const struct ckpt_file *f, uint64_t offset)
 	return low;
 }
 
+static uint64_t begin_of(const struct ckpt_file *f, uint32_t chunk)
+{
+	return chunk ? f->ends[chunk - 1] : 0;
+}
+
+// How far ahead of a chunk. A file that is read from its first byte on is read whole, mostly. From elsewhere on it is as much as was
+// read in order so far, and as much again.
+static uint64_t window_at(const struct ckpt_file *f, struct ckpt_chunk_cache *cache, uint32_t chunk)
+{
+	uint64_t most = ckpt_chunk_cache_window(cache);
+	uint32_t begun = __atomic_load_n(&f->begun, __ATOMIC_RELAXED);
+	uint64_t so_far = begin_of(f, chunk) - begin_of(f, MIN(begun, chunk));
+
+	return begun ? MIN(most, 2 * so_far) : most;
+}
+
+// From the chunk on that is about to be read: its run is what the reader waits for. Several threads may do so at once, and expect the
+// same.
+static void expect_far(struct ckpt_file *f, struct ckpt_chunk_cache *cache, uint32_t chunk)
+{
+	uint64_t window = window_at(f, cache, chunk), end = begin_of(f, chunk) + window;
+	uint64_t run = MIN(CKPT_CHUNK_RUN_BYTES, MAX(window / 2, MIN(window, RUN_BYTES_LEAST)));
+	uint32_t next = MAX(__atomic_load_n(&f->expected, __ATOMIC_RELAXED), chunk), taken = 1;
+
+	while (taken && next < f->count && (next == chunk || MIN(begin_of(f, next) + run, f->bytes) <= end)) {
+		taken = ckpt_chunk_cache_expect_run(cache, &(struct ckpt_run_wanted){.m = f->m,
+										     .first = f->first + next,
+										     .end = f->first + f->count,
+										     .bytes_max = run,
+										     .reader = f});
+		next += taken;
+	}
+	__atomic_store_n(&f->expected, next, __ATOMIC_RELAXED);
+}
+
+// A reader may have asked for a part of what was expected out of order: the kernel asks for several things at once.
+static void look_far_ahead(struct ckpt_file *f, struct ckpt_chunk_cache *cache, uint32_t chunk, uint32_t latest)
+{
+	uint32_t expected = __atomic_load_n(&f->expected, __ATOMIC_RELAXED),
+		 begun = __atomic_load_n(&f->begun, __ATOMIC_RELAXED);
+	bool is_expected = chunk < expected && chunk >= begun;
+
+	if (latest == UINT32_MAX || (chunk != latest + 1 && !is_expected)) {
+		__atomic_store_n(&f->begun, chunk, __ATOMIC_RELAXED);
+		__atomic_store_n(&f->expected, 0, __ATOMIC_RELAXED);
+		return;
+	}
+	if (!__atomic_exchange_n(&f->follows, true, __ATOMIC_RELAXED))
+		ckpt_chunk_cache_follow(cache);
+	expect_far(f, cache, chunk);
+}
+
 // Who reads one chunk after the other finds the next ones there.
 static void look_ahead(struct ckpt_file *f, uint32_t chunk)
 {
+	struct ckpt_chunk_cache *cache = *ckpt_chunk_cache_of(f->step->store);
 	uint32_t latest = __atomic_exchange_n(&f->latest, chunk, __ATOMIC_RELAXED);
 
+	if (ckpt_chunk_cache_is_far(cache)) {
+		look_far_ahead(f, cache, chunk, latest);
+		return;
+	}
 	if (latest == UINT32_MAX || chunk != latest + 1)
 		return;
 	for (uint32_t next = chunk + 1; next <= chunk + AHEAD_CHUNKS && next < f->count; next++)
-		ckpt_chunk_cache_expect(*ckpt_chunk_cache_of(f->step->store), f->m, f->first + next);
+		ckpt_chunk_cache_expect(cache, f->m, f->first + next);
 }
 
 static void tell_damage(struct ckpt_file *f, int error)
@@ -432,7 +496,7 @@ static int get_chunk(struct ckpt_file *f, uint32_t chunk, bool at_once, struct c
 static int view_chunk(struct ckpt_file *f, uint64_t offset, bool at_once, struct ckpt_file_view *ret_view)
 {
 	uint32_t chunk = chunk_at(f, offset);
-	uint64_t begin = chunk ? f->ends[chunk - 1] : 0;
+	uint64_t begin = begin_of(f, chunk);
 	struct ckpt_cached *cached;
 	int rc = get_chunk(f, chunk, at_once, &cached);
 

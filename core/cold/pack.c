@@ -192,23 +192,26 @@ static int get(struct ckpt_objects *b, const struct ckpt_pack *pack, uint64_t of
 	return rc ? rc : got == len && object.bytes == pack->bytes ? 0 : -EBADMSG;
 }
 
-int ckpt_pack_read(struct ckpt_objects *b, const struct ckpt_pack *pack, const struct ckpt_chunk *chunk,
-		   struct ckpt_codec *codec, const void *base, void *plain)
+int ckpt_pack_decode(const struct ckpt_chunk *chunk, struct ckpt_codec *codec, const void *stored, const void *base,
+		     void *plain)
 {
-	bool as_it_is = chunk->how.codec == CKPT_CODEC_NONE;
-	void *stored = as_it_is ? NULL : ckpt_codec_room(codec, chunk->how.bytes);
 	uint8_t id[CKPT_SHA256_LEN];
-	int rc;
+	int rc = stored == plain ? 0 : ckpt_codec_decode_beside(codec, &chunk->how, stored, base, plain, chunk->bytes);
 
-	if (!as_it_is && !stored)
-		return -ENOMEM;
-	rc = get(b, pack, chunk->offset, as_it_is ? plain : stored, chunk->how.bytes);
-	if (!rc && !as_it_is)
-		rc = ckpt_codec_decode_beside(codec, &chunk->how, stored, base, plain, chunk->bytes);
 	if (rc)
 		return rc;
 	ckpt_sha256(plain, chunk->bytes, id);
 	return memcmp(id, chunk->id, sizeof(id)) ? -EBADMSG : 0;
+}
+
+int ckpt_pack_read(struct ckpt_objects *b, const struct ckpt_pack *pack, const struct ckpt_chunk *chunk,
+		   struct ckpt_codec *codec, const void *base, void *plain)
+{
+	bool as_it_is = chunk->how.codec == CKPT_CODEC_NONE;
+	void *stored = as_it_is ? plain : ckpt_codec_room(codec, chunk->how.bytes);
+	int rc = stored ? get(b, pack, chunk->offset, stored, chunk->how.bytes) : -ENOMEM;
+
+	return rc ? rc : ckpt_pack_decode(chunk, codec, stored, base, plain);
 }
 
 int ckpt_pack_read_stored(struct ckpt_objects *b, const struct ckpt_pack *pack, const struct ckpt_chunk *chunk,

@@ -39,6 +39,9 @@ bool ckpt_pack_of_key(const char *key, uint8_t ret_id[CKPT_SHA256_LEN]); // fals
 // else NULL (chunk_reader.h finds it). -EBADMSG damaged, or the wrong base; -ENOENT the pack is not there.
 int ckpt_pack_read(struct ckpt_objects *b, const struct ckpt_pack *pack, const struct ckpt_chunk *chunk,
 		   struct ckpt_codec *codec, const void *base, void *plain);
+// The same of what was read of the pack. stored may be plain where the codec is none.
+int ckpt_pack_decode(const struct ckpt_chunk *chunk, struct ckpt_codec *codec, const void *stored, const void *base,
+		     void *plain);
 // The bytes of a chunk as they are stored, unchecked, into stored, which has room for chunk->how.bytes.
 int ckpt_pack_read_stored(struct ckpt_objects *b, const struct ckpt_pack *pack, const struct ckpt_chunk *chunk,
 			  void *stored);
