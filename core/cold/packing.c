@@ -161,6 +161,8 @@ int ckpt_packing_put(struct ckpt_packing *p)
 	add_pinned(p, &pack, true);
 	p->put_bytes += pack.bytes;
 	tell_others(p, &pack);
+	if (p->told)
+		p->told(p->told_arg, &pack);
 	for (; p->making_count; p->making_count--)
 		place_at(p, p->making[p->making_count - 1])->chunk.pack = (uint32_t)p->pack_count;
 	return 0;

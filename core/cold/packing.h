@@ -26,6 +26,9 @@ struct ckpt_packing {
 	struct ckpt_store *store;
 	uint64_t pack_bytes; // packs are put once they have so many
 	uint64_t put_bytes;  // of the packs that were put
+	// A pack was put, and is durable. NULL: nobody is told.
+	void (*told)(void *arg, const struct ckpt_pack *pack);
+	void *told_arg;
 	struct ckpt_codec *codec;
 	struct ckpt_pack_writer *writer;
 	// By id, open addressing; a power of two of them, at most half full. A chunk's pack is its row + 1 in packs, or

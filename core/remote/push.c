@@ -4,6 +4,7 @@
 #include "core/base/util.h"
 #include "core/cold/pack.h"
 #include "core/remote/near.h"
+#include "core/remote/upload.h"
 #include "core/state/difference.h"
 #include "core/tier/cool.h"
 
@@ -109,26 +110,13 @@ static int choose(void *arg, const struct ckpt_state *state)
 
 // --- Its data ---------------------------------------------------------------------------------------------------------
 
-// 0: they were there, or are now.
-static int upload(const struct ckpt_push *p, const char *key, size_t bytes_max)
-{
-	struct ckpt_objects *here = ckpt_near_here(p->store->objects), *there = ckpt_near_there(p->store->objects);
-	CLEANUP_FREE void *data = NULL;
-	struct ckpt_object object;
-	size_t len;
-	int rc = ckpt_objects_head(there, key, &object);
+// What an attempt to push has to do with.
+struct attempt {
+	const struct ckpt_push *of;
+	struct ckpt_uploads *uploads;
+};
 
-	if (rc != -ENOENT)
-		return rc;
-	rc = ckpt_objects_get_all(here, key, bytes_max, &data, &len, NULL);
-	if (!rc && !ckpt_behind_go_on(p->behind, len))
-		rc = -EINTR;
-	if (!rc)
-		rc = ckpt_objects_put(there, key, data, len, NULL);
-	return rc == -EEXIST ? 0 : rc; // its name is no other's
-}
-
-static int upload_packs(const struct ckpt_push *p, const struct ckpt_manifest *m)
+static int add_packs(const struct attempt *a, const struct ckpt_manifest *m)
 {
 	int rc = 0;
 
@@ -138,7 +126,7 @@ static int upload_packs(const struct ckpt_push *p, const struct ckpt_manifest *m
 
 		ckpt_manifest_pack(m, i, &pack);
 		ckpt_pack_key(pack.id, key);
-		rc = upload(p, key, pack.bytes);
+		rc = ckpt_uploads_add(a->uploads, key, false);
 	}
 	return rc;
 }
@@ -155,17 +143,30 @@ static bool is_in_packs(const struct ckpt_manifest *m)
 	return true;
 }
 
-static bool go_on(void *behind, uint64_t bytes)
+static bool go_on(void *arg, uint64_t bytes)
 {
-	return ckpt_behind_go_on(behind, bytes);
+	const struct attempt *a = arg;
+
+	return ckpt_behind_go_on(a->of->behind, bytes);
+}
+
+// A pack goes on its way while the next one is made. Without memory it goes later.
+static void send_early(void *arg, const struct ckpt_pack *pack)
+{
+	const struct attempt *a = arg;
+	char key[CKPT_PACK_KEY_MAX];
+
+	ckpt_pack_key(pack->id, key);
+	(void)ckpt_uploads_add(a->uploads, key, true);
 }
 
 // Its raw files stay: they are what this node reads.
-static int pack(const struct ckpt_push *p, const char *id)
+static int pack(struct attempt *a, const char *id)
 {
+	struct ckpt_store *s = a->of->store;
 	const struct ckpt_tier_how how = {
-		.go_on = go_on, .arg = p->behind, .pack_bytes = p->store->settings.pack_bytes, .keeps_raw = true};
-	struct ckpt_step *step = ckpt_step_live_session(p->store, id);
+		.go_on = go_on, .put = send_early, .arg = a, .pack_bytes = s->settings.pack_bytes, .keeps_raw = true};
+	struct ckpt_step *step = ckpt_step_live_session(s, id);
 	struct ckpt_tier_done done;
 	int rc = step ? ckpt_cool_sealed(step, &how, &done) : -ESTALE;
 
@@ -181,22 +182,23 @@ static int make_record(struct item *it, size_t i, struct ckpt_record *r)
 	return ckpt_record_encode(r, &it->records[i], &it->acts[i].record_len);
 }
 
-static int prepare_manifest(const struct ckpt_push *p, const struct ckpt_record *r, struct ckpt_manifest *m)
+// The packs and the manifest arrive in any order: nothing names them before the entry does.
+static int prepare_manifest(const struct attempt *a, const struct ckpt_record *r, struct ckpt_manifest *m)
 {
 	char key[sizeof("m/") + CKPT_SHA256_HEX_LEN] = "m/";
-	int rc = upload_packs(p, m);
+	int rc = add_packs(a, m);
 
-	if (rc || r->manifest)
-		return rc;
 	ckpt_hex(r->summary.manifest_sha256, CKPT_SHA256_LEN, key + strlen(key));
-	return upload(p, key, CKPT_MANIFEST_BYTES_MAX);
+	if (!rc && !r->manifest)
+		rc = ckpt_uploads_add(a->uploads, key, false);
+	return rc ? rc : ckpt_uploads_wait(a->uploads);
 }
 
 // -ENODATA: it is not in packs yet.
-static int prepare_record(const struct ckpt_push *p, struct item *it, size_t i)
+static int prepare_record(const struct attempt *a, struct item *it, size_t i)
 {
 	struct ckpt_manifest *m = NULL;
-	struct ckpt_step *step = ckpt_step_of_session(p->store, it->id);
+	struct ckpt_step *step = ckpt_step_of_session(a->of->store, it->id);
 	struct ckpt_record r;
 	int rc = step ? ckpt_step_record(step, it->version, &r) : -ESTALE;
 
@@ -206,7 +208,7 @@ static int prepare_record(const struct ckpt_push *p, struct item *it, size_t i)
 	}
 	rc = ckpt_step_read_manifest(step, &r.summary, &m);
 	if (!rc)
-		rc = is_in_packs(m) ? prepare_manifest(p, &r, m) : -ENODATA;
+		rc = is_in_packs(m) ? prepare_manifest(a, &r, m) : -ENODATA;
 	if (!rc)
 		rc = make_record(it, i, &r);
 	ckpt_manifest_unref(m);
@@ -215,13 +217,13 @@ static int prepare_record(const struct ckpt_push *p, struct item *it, size_t i)
 	return rc;
 }
 
-static int prepare(const struct ckpt_push *p, struct item *it)
+static int prepare(const struct attempt *a, struct item *it)
 {
 	int rc = 0;
 
 	for (size_t i = 0; i < it->count && !rc; i++)
 		if (ckpt_act_has_record(it->acts[i].kind)) {
-			rc = prepare_record(p, it, i);
+			rc = prepare_record(a, it, i);
 			it->acts[i].record = it->records[i];
 		}
 	return rc;
@@ -257,9 +259,9 @@ static int send_item(const struct ckpt_push *p, struct item *it)
 }
 
 // 1: look again; it is packed now, or something else.
-static int pack_or_put_off(const struct ckpt_push *p, struct choice *c)
+static int pack_or_put_off(struct attempt *a, struct choice *c)
 {
-	int rc = pack(p, c->item->id);
+	int rc = pack(a, c->item->id);
 
 	if (!rc || rc == -EINTR)
 		return rc ? rc : 1;
@@ -269,24 +271,41 @@ static int pack_or_put_off(const struct ckpt_push *p, struct choice *c)
 	return 1;
 }
 
-int ckpt_push_next(const struct ckpt_push *p, char ret_name[CKPT_NAME_MAX + 1])
+static int push(struct attempt *a, char *ret_name)
 {
-	struct choice c = {.keeps_deleted = p->keeps_deleted};
+	struct choice c = {.keeps_deleted = a->of->keeps_deleted};
 	int rc = 1;
 
 	while (rc > 0) {
 		CLEANUP(item_done) struct item it = {0};
 
 		c.item = &it;
-		rc = ckpt_journal_look(p->store->journal, choose, &c);
+		rc = ckpt_journal_look(a->of->store->journal, choose, &c);
 		if (rc <= 0)
 			return rc;
 		memcpy(ret_name, it.name, sizeof(it.name));
-		rc = prepare(p, &it);
+		rc = prepare(a, &it);
 		if (!rc)
-			return ckpt_journal_look(p->store->journal, is_still, &it) ? send_item(p, &it) : 1;
+			return ckpt_journal_look(a->of->store->journal, is_still, &it) ? send_item(a->of, &it) : 1;
 		if (rc == -ENODATA || rc == -ESTALE)
-			rc = pack_or_put_off(p, &c);
+			rc = pack_or_put_off(a, &c);
 	}
+	return rc;
+}
+
+int ckpt_push_next(const struct ckpt_push *p, char ret_name[CKPT_NAME_MAX + 1])
+{
+	const struct ckpt_uploads_of of = {.here = ckpt_near_here(p->store->objects),
+					   .there = ckpt_near_there(p->store->objects),
+					   .behind = p->behind,
+					   .tried_ns = *p->tried_ns};
+	struct attempt a = {.of = p};
+	int rc = ckpt_uploads_new(&of, &a.uploads);
+
+	if (rc)
+		return rc;
+	rc = push(&a, ret_name);
+	ckpt_uploads_free(a.uploads);
+	*p->tried_ns = ckpt_sys.now_ns();
 	return rc;
 }

@@ -11,6 +11,8 @@ struct ckpt_push {
 	const char *node;
 	struct ckpt_behind *behind;
 	bool keeps_deleted; // deletions wait
+	int64_t *
+		tried_ns; // when the attempt before ended, or this process began (upload.h); is set to the end of this one
 };
 
 // The place (core/state/difference.h) of the first step that could be pushed now; UINT64_MAX: none could.

@@ -34,6 +34,7 @@ struct ckpt_remote {
 	bool loaded;                // the steps are: what is read shows in the plain tree at once
 	bool news; // of the thread, or of who opens: entries were read that the steps, or their edits, do not follow yet
 	int64_t again_ns; // of the thread: what it waits after the next failure
+	int64_t tried_ns; // of the thread: of push.h
 
 	struct ckpt_lock lock;
 	// Guarded by lock.
@@ -96,6 +97,7 @@ int ckpt_remote_open(struct ckpt_store *s, const json_t *identity, char why[CKPT
 		return -ENOMEM;
 	r->store = s;
 	r->again_ns = AGAIN_FIRST_NS;
+	r->tried_ns = ckpt_sys.now_ns();
 	snprintf(r->node, sizeof(r->node), "%s", node);
 	ckpt_lock_init(&r->lock, CKPT_LOCK_LEAF);
 	r->url = strdup(url);
@@ -463,7 +465,8 @@ static int look_ahead(void *arg, const struct ckpt_state *state)
 
 static int push(struct ckpt_remote *r, struct ckpt_behind *behind)
 {
-	struct ckpt_push p = {.store = r->store, .log = r->log, .node = r->node, .behind = behind};
+	struct ckpt_push p = {
+		.store = r->store, .log = r->log, .node = r->node, .behind = behind, .tried_ns = &r->tried_ns};
 	char name[CKPT_NAME_MAX + 1];
 	struct ahead ahead;
 	int rc;
@@ -518,7 +521,10 @@ static int64_t failed(struct ckpt_remote *r, int rc)
 static int64_t turn(void *arg, struct ckpt_behind *behind)
 {
 	struct ckpt_remote *r = arg;
-	int rc = exchange(r, behind);
+	int rc;
+
+	ckpt_behind_hurry(behind); // a node may be lost at any time, and with it what was not pushed
+	rc = exchange(r, behind);
 
 	if (rc && rc != -EINTR)
 		return failed(r, rc);

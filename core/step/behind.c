@@ -20,7 +20,8 @@ struct ckpt_behind {
 	struct ckpt_lock lock;
 	pthread_cond_t changed;
 	bool woken; // guarded by lock
-	bool stop;  // set under lock; atomic
+	bool hurries;
+	bool stop; // set under lock; atomic
 };
 
 // --- How fast -----------------------------------------------------------------------------------------------------------
@@ -53,7 +54,7 @@ static bool save_runs(const struct ckpt_behind *b)
 
 static void rest(const struct ckpt_behind *b, int64_t now_ns)
 {
-	int64_t for_others_ns = now_ns + rest_ns(ckpt_sys.waited_ns()),
+	int64_t for_others_ns = now_ns + (b->hurries ? 0 : rest_ns(ckpt_sys.waited_ns())),
 		for_saves_ns = now_ns + MIN((now_ns - spell.began_ns) * (SAVE_SHARE - 1), REST_MAX_NS);
 
 	while (!ckpt_behind_stops(b)) {
@@ -112,6 +113,11 @@ static void *behind_thread(void *arg)
 			wait_until(b, next_ns);
 	}
 	return NULL;
+}
+
+void ckpt_behind_hurry(struct ckpt_behind *b)
+{
+	b->hurries = true;
 }
 
 int ckpt_behind_new(struct ckpt_store *s, ckpt_behind_turn *turn, void *arg, struct ckpt_behind **ret_behind)

@@ -20,6 +20,10 @@ void ckpt_behind_stop(struct ckpt_behind *behind); // it does no more; NULL is f
 void ckpt_behind_free(struct ckpt_behind *behind); // after _stop, when nobody wakes it; NULL is fine
 bool ckpt_behind_stops(const struct ckpt_behind *behind);
 
+// Called by the turn before it reads anything. Its work is waited for: it gives way to saves, and shares processors with the rest of
+// the machine as any program does.
+void ckpt_behind_hurry(struct ckpt_behind *behind);
+
 // For the turn, and for threads of it: after each chunk, by who read it. Rests as it should; false: it is to end.
 bool ckpt_behind_go_on(void *behind, uint64_t bytes);
 // When what failed so is worth another attempt, monotonic; INT64_MAX: not before it is another version.

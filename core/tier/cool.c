@@ -13,6 +13,7 @@
 #include "core/step/errlog.h"
 #include "core/step/store.h"
 #include "core/tier/seal.h"
+#include "core/tier/sealer.h"
 
 #include <limits.h>
 
@@ -587,6 +588,8 @@ static int cool(struct cooling *c)
 	ckpt_dedupe_look(c->step->store);
 	if (!rc)
 		rc = ckpt_packing_init(&c->packing, c->step->store, c->how->pack_bytes);
+	c->packing.told = c->how->put;
+	c->packing.told_arg = c->how->arg;
 	if (!rc)
 		rc = cool_files(c);
 	// No version names what was put, and it would keep the disk full until it is old enough to go as garbage.
@@ -668,6 +671,16 @@ int ckpt_cool(struct ckpt_step *step, const struct ckpt_tier_how *how, struct ck
 	return rc;
 }
 
+static void take(struct ckpt_step *step)
+{
+	__atomic_add_fetch(&ckpt_sealing_of(step)->taken, 1, __ATOMIC_RELAXED);
+}
+
+static void give_back(struct ckpt_step *step)
+{
+	__atomic_sub_fetch(&ckpt_sealing_of(step)->taken, 1, __ATOMIC_RELAXED);
+}
+
 // Who adds a file between the two has it sealed, too.
 int ckpt_cool_sealed(struct ckpt_step *step, const struct ckpt_tier_how *how, struct ckpt_tier_done *ret_done)
 {
@@ -676,7 +689,9 @@ int ckpt_cool_sealed(struct ckpt_step *step, const struct ckpt_tier_how *how, st
 
 	*ret_done = (struct ckpt_tier_done){0};
 	for (int i = 0; i < CKPT_EDIT_TRIES && rc == -ENODATA; i++) {
+		take(step);
 		rc = ckpt_seal(step, &seal);
+		give_back(step);
 		if (!rc)
 			rc = ckpt_cool(step, how, ret_done);
 	}

@@ -7,7 +7,7 @@
 #include "core/step/store.h"
 #include "core/tier/seal.h"
 
-#define AGAIN_NS INT64_C(1000000000) // until it looks again when there was no memory to
+#define AGAIN_NS INT64_C(1000000000) // until it looks again when there was no memory to, or another seals a step
 
 struct ckpt_sealer {
 	struct ckpt_store *store;
@@ -27,6 +27,11 @@ struct turn {
 	int64_t next_ns; // when to look again, at the latest
 };
 
+static bool is_taken(struct ckpt_step *step)
+{
+	return __atomic_load_n(&ckpt_sealing_of(step)->taken, __ATOMIC_RELAXED);
+}
+
 static int choose_locked(void *arg, struct ckpt_step *step)
 {
 	struct turn *t = arg;
@@ -35,6 +40,10 @@ static int choose_locked(void *arg, struct ckpt_step *step)
 
 	if (step->version->is.sealed)
 		return 0;
+	if (is_taken(step)) {
+		t->next_ns = MIN(t->next_ns, t->now_ns + AGAIN_NS);
+		return 0;
+	}
 	if (ckpt_sealing_of(step)->seal_failed == step->version->is.version &&
 	    ckpt_sealing_of(step)->seal_after_ns > t->now_ns) {
 		t->next_ns = MIN(t->next_ns, ckpt_sealing_of(step)->seal_after_ns);
@@ -72,9 +81,22 @@ static struct turn choose(struct ckpt_store *s)
 
 // --- The thread ---------------------------------------------------------------------------------------------------------
 
+struct sealing {
+	struct ckpt_behind *behind;
+	struct ckpt_step *step;
+};
+
+static bool go_on(void *arg, uint64_t bytes)
+{
+	const struct sealing *sealing = arg;
+
+	return !is_taken(sealing->step) && ckpt_behind_go_on(sealing->behind, bytes);
+}
+
 static void seal(struct ckpt_behind *behind, struct ckpt_step *step)
 {
-	const struct ckpt_seal_how how = {.go_on = ckpt_behind_go_on, .arg = behind, .behind = true};
+	struct sealing sealing = {behind, step};
+	const struct ckpt_seal_how how = {.go_on = go_on, .arg = &sealing, .behind = true};
 	int rc = ckpt_seal(step, &how);
 
 	if (!rc || rc == -EINTR)

@@ -19,6 +19,8 @@ CKPT_PART(struct ckpt_store, struct ckpt_sealer *, ckpt_sealer)
 struct ckpt_sealing {
 	uint32_t seal_failed;  // the version that could not be sealed; 0: none
 	int64_t seal_after_ns; // when to try again, monotonic
+	unsigned
+		taken; // by so many that seal it in a hurry: not read a second time meanwhile; atomic, not under the lock
 };
 CKPT_PART(struct ckpt_step, struct ckpt_sealing, ckpt_sealing)
 

@@ -1,0 +1,226 @@
+// States of an object:
+//
+//   WAITING   _add() put it into the list
+//   RUNNING   a thread of the unit sends it, or the caller's in _wait()
+//   DONE      it is in the remote
+//   GONE      it was removed here, and nobody needed it; _add() makes it WAITING again
+//
+//   1. Objects are begun in the order of the list, so that all before `next` have been.
+//   2. After the first failure none is begun.
+#include "core/remote/upload.h"
+
+#include "core/base/lock.h"
+#include "core/base/sys.h"
+#include "core/base/util.h"
+#include "core/step/behind.h"
+
+#include <pthread.h>
+
+#define LOOK_NS INT64_C(100000000) // at the end of `behind`
+
+enum state { WAITING, RUNNING, DONE, GONE };
+
+struct upload {
+	char *key; // malloc'ed
+	enum state state;
+	bool may_go;
+};
+
+struct ckpt_uploads {
+	struct ckpt_uploads_of of;
+	bool cancelled; // atomic
+	pthread_t threads[CKPT_UPLOADS_AT_ONCE];
+	size_t thread_count; // of the caller's thread
+
+	struct ckpt_lock lock;
+	pthread_cond_t changed;
+	// Guarded by lock.
+	struct upload *list;
+	size_t count, cap, next, idle; // threads that wait for work
+	size_t running;
+	int failed;
+	bool closing;
+};
+
+int ckpt_uploads_new(const struct ckpt_uploads_of *of, struct ckpt_uploads **ret_uploads)
+{
+	struct ckpt_uploads *u = ckpt_calloc(1, sizeof(*u));
+
+	if (!u)
+		return -ENOMEM;
+	u->of = *of;
+	ckpt_lock_init(&u->lock, CKPT_LOCK_LEAF);
+	pthread_cond_init(&u->changed, NULL);
+	*ret_uploads = u;
+	return 0;
+}
+
+// --- One object ---------------------------------------------------------------------------------------------------------
+
+struct local {
+	struct ckpt_objects *objects;
+	const char *key;
+};
+
+static int read_local(void *arg, uint64_t offset, void *buf, size_t len)
+{
+	const struct local *l = arg;
+	size_t got;
+	int rc = ckpt_objects_get(l->objects, l->key, offset, buf, len, &got, NULL);
+
+	return rc ? rc : got < len ? -ENODATA : 0;
+}
+
+static bool go_on(const struct ckpt_uploads *u, uint64_t bytes)
+{
+	return !u->of.behind || ckpt_behind_go_on(u->of.behind, bytes);
+}
+
+static int put(struct ckpt_uploads *u, const char *key, uint64_t bytes)
+{
+	const struct ckpt_until until = {.cancelled = &u->cancelled};
+	struct local local = {u->of.here, key};
+	const struct ckpt_source source = {.bytes = bytes, .read = read_local, .arg = &local};
+	int rc = go_on(u, bytes) ? ckpt_objects_put_from(u->of.there, key, &source, &until, NULL) : -EINTR;
+
+	return rc == -EEXIST ? 0 : rc; // its name is no other's
+}
+
+// An object that is not on this node is one that another node has sent.
+static int send_object(struct ckpt_uploads *u, const char *key)
+{
+	struct ckpt_object object, there;
+	int rc = ckpt_objects_head(u->of.here, key, &object), there_rc;
+
+	if (rc && rc != -ENOENT)
+		return rc;
+	if (rc || object.mtime_ns < u->of.tried_ns) {
+		there_rc = ckpt_objects_head(u->of.there, key, &there);
+		if (there_rc != -ENOENT)
+			return there_rc;
+	}
+	return rc ? rc : put(u, key, object.bytes);
+}
+
+// --- All of them --------------------------------------------------------------------------------------------------------
+
+static bool may_begin_locked(const struct ckpt_uploads *u)
+{
+	return u->next < u->count && !u->failed && !u->closing;
+}
+
+// The first that waits, without the lock while it is sent.
+static void send_next_locked(struct ckpt_uploads *u)
+{
+	size_t i = u->next++;
+	const char *key = u->list[i].key;
+	int rc;
+
+	u->list[i].state = RUNNING;
+	u->running++;
+	ckpt_lock_drop(&u->lock);
+	rc = send_object(u, key);
+	ckpt_lock_take(&u->lock);
+	u->running--;
+	u->list[i].state = rc ? GONE : DONE;
+	if (rc && !u->failed && !(rc == -ENOENT && u->list[i].may_go))
+		u->failed = rc;
+	pthread_cond_broadcast(&u->changed);
+}
+
+static void *upload_thread(void *arg)
+{
+	struct ckpt_uploads *u = arg;
+	LOCK_SCOPE(&u->lock);
+
+	while (!u->closing) {
+		if (may_begin_locked(u)) {
+			send_next_locked(u);
+			continue;
+		}
+		u->idle++;
+		(void)ckpt_lock_wait(&u->changed, &u->lock);
+		u->idle--;
+	}
+	return NULL;
+}
+
+// Without one the caller sends all by itself, in _wait().
+static void start_thread_locked(struct ckpt_uploads *u)
+{
+	if (u->of.there->ops->is_far && u->count - u->next > u->idle && u->thread_count < CKPT_UPLOADS_AT_ONCE &&
+	    !pthread_create(&u->threads[u->thread_count], NULL, upload_thread, u))
+		u->thread_count++;
+}
+
+static struct upload *find_locked(struct ckpt_uploads *u, const char *key)
+{
+	for (size_t i = u->count; i-- > 0;)
+		if (!strcmp(u->list[i].key, key))
+			return &u->list[i];
+	return NULL;
+}
+
+int ckpt_uploads_add(struct ckpt_uploads *u, const char *key, bool may_go)
+{
+	LOCK_SCOPE(&u->lock);
+	struct upload *known = find_locked(u, key);
+	int rc;
+
+	if (known && (known->state != GONE || may_go)) {
+		known->may_go = known->may_go && may_go;
+		return 0;
+	}
+	rc = ckpt_grow((void **)&u->list, &u->cap, u->count + 1, sizeof(*u->list));
+	if (rc)
+		return rc;
+	u->list[u->count] = (struct upload){.key = strdup(key), .may_go = may_go};
+	if (!u->list[u->count].key)
+		return -ENOMEM;
+	u->count++;
+	start_thread_locked(u);
+	pthread_cond_broadcast(&u->changed);
+	return 0;
+}
+
+static void look_for_end_locked(struct ckpt_uploads *u)
+{
+	if (!u->of.behind || !ckpt_behind_stops(u->of.behind))
+		return;
+	__atomic_store_n(&u->cancelled, true, __ATOMIC_RELAXED);
+	u->failed = -EINTR;
+}
+
+int ckpt_uploads_wait(struct ckpt_uploads *u)
+{
+	LOCK_SCOPE(&u->lock);
+
+	for (;;) {
+		look_for_end_locked(u);
+		if (!u->thread_count && may_begin_locked(u))
+			send_next_locked(u);
+		else if (u->running || may_begin_locked(u))
+			(void)ckpt_lock_wait_ns(&u->changed, &u->lock, LOOK_NS);
+		else
+			return u->failed;
+	}
+}
+
+void ckpt_uploads_free(struct ckpt_uploads *u)
+{
+	if (!u)
+		return;
+	__atomic_store_n(&u->cancelled, true, __ATOMIC_RELAXED);
+	ckpt_lock_take(&u->lock);
+	u->closing = true;
+	pthread_cond_broadcast(&u->changed);
+	ckpt_lock_drop(&u->lock);
+	for (size_t i = 0; i < u->thread_count; i++)
+		pthread_join(u->threads[i], NULL);
+	for (size_t i = 0; i < u->count; i++)
+		free(u->list[i].key);
+	free(u->list);
+	pthread_cond_destroy(&u->changed);
+	ckpt_lock_done(&u->lock);
+	free(u);
+}

@@ -1,0 +1,32 @@
+// Objects of a node on their way into the remote: several at once, where each answer takes long.
+//
+// The bytes are read from the node's disk while they are sent: an object under way takes next to no memory.
+// An object is sent once in the life of a struct ckpt_uploads, however often it is added.
+//
+// Calling sequence: ckpt_uploads_new(); _add() for each object; _wait() before an entry that names them is made; _free(), which calls off
+// what is under way.
+// Ownership: stores and `behind` are borrowed. Threads: _new to _free belong to one thread; the unit has up to CKPT_UPLOADS_AT_ONCE of
+// its own. Blocks: _wait until all has arrived, or one has failed; _free until what is under way has noticed.
+#pragma once
+
+#include "core/objects/objects.h"
+
+#define CKPT_UPLOADS_AT_ONCE 8
+
+struct ckpt_uploads;
+struct ckpt_behind;
+
+struct ckpt_uploads_of {
+	struct ckpt_objects *here, *there;
+	struct ckpt_behind *behind; // whose threads give way as it does; its end calls off what is under way
+	int64_t tried_ns; // an object of this node that is younger was never sent: nobody asks whether it is there; by the node's clock
+};
+
+int ckpt_uploads_new(const struct ckpt_uploads_of *of, struct ckpt_uploads **ret_uploads); // 0, -ENOMEM
+void ckpt_uploads_free(struct ckpt_uploads *uploads);                                      // NULL is fine
+// It is sent when its turn comes, in the order of these calls. may_go: nobody needs it yet; it may be removed here meanwhile, and is
+// forgotten then. 0, -ENOMEM.
+int ckpt_uploads_add(struct ckpt_uploads *uploads, const char *key, bool may_go);
+// 0: all that was added is in the remote. Else the first failure, after which nothing is begun: that of the objects; -ENOENT: one is
+// neither here nor there; -EINTR: `behind` ends.
+int ckpt_uploads_wait(struct ckpt_uploads *uploads);
