@@ -532,15 +532,23 @@ static int64_t turn(void *arg, struct ckpt_behind *behind)
 	return ckpt_sys.mono_ns() + POLL_NS;
 }
 
+// Other threads of the store run by now, and wake it.
 int ckpt_remote_start(struct ckpt_remote *r)
 {
-	return r ? ckpt_behind_new(r->store, turn, r, &r->behind) : 0;
+	struct ckpt_behind *behind;
+	int rc = r ? ckpt_behind_new(r->store, turn, r, &behind) : 0;
+
+	if (r && !rc)
+		__atomic_store_n(&r->behind, behind, __ATOMIC_RELEASE);
+	return rc;
 }
 
 void ckpt_remote_wake(struct ckpt_remote *r)
 {
-	if (r && r->behind)
-		ckpt_behind_wake(r->behind);
+	struct ckpt_behind *behind = r ? __atomic_load_n(&r->behind, __ATOMIC_ACQUIRE) : NULL;
+
+	if (behind)
+		ckpt_behind_wake(behind);
 }
 
 void ckpt_remote_stop(struct ckpt_remote *r)

@@ -157,15 +157,20 @@ END_TEST
 static int (*below_put)(struct ckpt_objects *o, const char *key, const void *data, size_t len, bool frees,
 			struct ckpt_object *ret_object);
 
+static unsigned begun; // atomic; of the writers
+
 static int slow_put(struct ckpt_objects *o, const char *key, const void *data, size_t len, bool frees,
 		    struct ckpt_object *ret_object)
 {
+	while (__atomic_load_n(&begun, __ATOMIC_RELAXED) < WRITERS)
+		ckpt_sys.sleep_ns(1000000);
 	ckpt_sys.sleep_ns(30000000);
 	return below_put(o, key, data, len, frees, ret_object);
 }
 
 static void *save_in_thread(void *arg)
 {
+	__atomic_add_fetch(&begun, 1, __ATOMIC_RELAXED);
 	return (void *)(intptr_t)save((unsigned)(uintptr_t)arg, 1, NULL);
 }
 

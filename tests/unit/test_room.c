@@ -127,6 +127,7 @@ static void setup(void)
 	ckpt_hook_set(unlink, fake_unlink);
 	real_fsync = ckpt_hooks.fsync;
 	ckpt_hook_set(fsync, fake_fsync);
+	ckpt_save_settle_all(s); // the thread that empties the trash reads the settings
 	s->settings.trash_ns = INT64_MAX / 4;
 	s->settings.trash_limit = CKPT_SHARE_NONE;
 }
