@@ -35,7 +35,8 @@ static struct ckpt_store *open_node(char *ret_dir)
 	struct ckpt_store *s;
 
 	ckpt_temp_dir(ret_dir);
-	ck_ok(ckpt_remote_place(&(struct ckpt_remote_at){.url = url, .work_dir = ret_dir, .make = !nodes++}, &path, why));
+	ck_ok(ckpt_remote_place(&(struct ckpt_remote_at){.url = url, .work_dir = ret_dir, .make = !nodes++}, &path,
+				why));
 	ck_ok(ckpt_store_open(path, CKPT_STORE_WRITE, NULL, &s));
 	return s;
 }
