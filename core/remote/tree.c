@@ -125,10 +125,14 @@ void ckpt_tree_take_name(struct ckpt_tree *t, int dirfd, const char *name)
 	rc = ckpt_tree_take(dirfd, name, &it);
 	if (rc == -ENOENT)
 		ckpt_tree_queue_drop(&t->queue, CKPT_ACT_FILE, id, name);
-	if (rc == 1 && it.file.size > CKPT_PLAIN_INLINE_MAX)
-		rc = (it.path = path_of(t->store, dirfd, name)) ? 0 : 1;
-	if (rc)
+	it.large = rc == 1 && it.file.size > CKPT_PLAIN_INLINE_MAX;
+	if (rc && !it.large)
 		return;
+	it.path = path_of(t->store, dirfd, name);
+	if (!it.path) {
+		free(it.content);
+		return;
+	}
 	memcpy(it.folder_id, id, sizeof(id));
 	(void)ckpt_journal_look(t->store->journal, take_number, &n);
 	it.number = n.number;

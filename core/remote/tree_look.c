@@ -8,7 +8,7 @@
 #include <fts.h>
 #include <stdio.h>
 
-#define DEPTH_MAX 64
+#define DEPTH_MAX 128
 
 struct look {
 	struct ckpt_store *store;
@@ -82,9 +82,11 @@ static int look_at(struct look *l, const FTSENT *f, const char *path)
 	struct ckpt_tree_entry *e;
 	int rc;
 
-	if (ckpt_name_check(f->fts_name, strlen(f->fts_name)) || f->fts_level > DEPTH_MAX ||
+	if (ckpt_name_check(f->fts_name, strlen(f->fts_name)) ||
 	    (f->fts_level == 1 && !strcmp(f->fts_name, CKPT_CONTROL_NAME)))
 		return 1;
+	if (f->fts_level > DEPTH_MAX)
+		return -ENAMETOOLONG;
 	rc = add(l, f, path);
 	if (rc)
 		return rc;
@@ -94,21 +96,20 @@ static int look_at(struct look *l, const FTSENT *f, const char *path)
 	rc = e->kind == CKPT_TREE_FOLDER ? give_id(l, e) : 0;
 	if (!rc)
 		return 0;
-	free(e->path); // it went meanwhile, or is not ours to read
+	free(e->path);
 	l->view->count--;
-	return rc == -ENOENT || rc == -ENOTDIR || rc == -ELOOP || rc == -EACCES ? 1 : rc;
+	return rc == -ENOENT || rc == -ENOTDIR || rc == -ELOOP ? 1 : rc; // it went meanwhile
 }
 
+// What cannot be looked at must not be taken for gone.
 static int visit(struct look *l, FTS *fts, FTSENT *f, size_t top_len)
 {
 	int rc = 0;
 
 	if (f->fts_level < 1 || f->fts_info == FTS_DP)
 		return 0;
-	if (f->fts_info == FTS_NS || f->fts_info == FTS_ERR)
-		return f->fts_errno == ENOMEM ? -ENOMEM : 0;
-	if (f->fts_info == FTS_DC)
-		return 0;
+	if (f->fts_info == FTS_NS || f->fts_info == FTS_ERR || f->fts_info == FTS_DNR || f->fts_info == FTS_DC)
+		return f->fts_errno == ENOENT ? 0 : f->fts_errno ? -f->fts_errno : -ELOOP;
 	rc = look_at(l, f, f->fts_path + top_len);
 	if (rc == 1 && f->fts_info == FTS_D)
 		(void)fts_set(fts, f, FTS_SKIP);

@@ -37,7 +37,8 @@ struct ckpt_tree_view {
 	size_t folder_count;
 };
 
-// Folders without an id get one. What goes or comes meanwhile is there or not. -ENOMEM, -EIO ...
+// Folders without an id get one. What goes or comes meanwhile is there or not. -EACCES: something is not ours to read; -ENAMETOOLONG: it is
+// too deep; -ENOMEM, -EIO ...
 int ckpt_tree_look(struct ckpt_store *s, struct ckpt_tree_view *ret_view);
 void ckpt_tree_view_done(struct ckpt_tree_view *v);
 // NULL: there is none. The top is no entry: its id is "".

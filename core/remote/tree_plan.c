@@ -262,11 +262,14 @@ static void queue_file(struct plan *x, const struct ckpt_tree_entry *e)
 	}
 	dirfd = ckpt_tree_open_folder(x->p->store, &x->view, e->folder_id);
 	rc = dirfd < 0 ? dirfd : ckpt_tree_take(dirfd, e->name, &it);
-	if (rc == 1 && it.file.size > CKPT_PLAIN_INLINE_MAX) {
+	it.large = rc == 1 && it.file.size > CKPT_PLAIN_INLINE_MAX;
+	if (!rc || it.large) {
 		it.path = strdup(e->path);
 		rc = it.path ? 0 : -ENOMEM;
 	}
 	if (rc) {
+		if (rc == -ENOMEM && dirfd >= 0)
+			free(it.content);
 		failed(x, MIN(rc, 0));
 		return;
 	}
@@ -295,11 +298,15 @@ static void queue(struct plan *x, enum ckpt_act_kind kind, const char *folder_id
 
 // --- Carrying out -------------------------------------------------------------------------------------------------------
 
+// On disk before it is seen: a name that a power cut takes back would look as if a user had changed it.
 static int change(struct plan *x, const struct ckpt_tree_change *c)
 {
 	const struct ckpt_store_calls *calls = &x->p->store->calls;
+	int rc = calls->change_tree ? calls->change_tree(calls->change_tree_arg, c) : ckpt_tree_change(c);
 
-	return calls->change_tree ? calls->change_tree(calls->change_tree_arg, c) : ckpt_tree_change(c);
+	if (!rc)
+		rc = ckpt_sys.fsync(c->dirfd);
+	return rc || !c->moves ? rc : ckpt_sys.fsync(c->from_dirfd);
 }
 
 static int name_temp(char ret_name[64])

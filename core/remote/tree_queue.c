@@ -235,18 +235,42 @@ static struct said judge(const struct ckpt_tree_sending *to, const struct ckpt_t
 
 	(void)ckpt_journal_look(to->store->journal, judge_by, &s);
 	if (s.verdict == SEND && it->kind == CKPT_ACT_FILE && to->before == UINT64_MAX && s.seen && s.seen->pushed_ns &&
-	    ckpt_sys.mono_ns() - s.seen->pushed_ns < (it->path ? AGAIN_LARGE_NS : AGAIN_NS))
+	    ckpt_sys.mono_ns() - s.seen->pushed_ns < (it->large ? AGAIN_LARGE_NS : AGAIN_NS))
 		s.verdict = LATER;
 	return s;
 }
 
-// Without memory it is looked for, and found to agree, by the next look at the disk.
+// What others have of a file stays here, too: after a power cut its loss would look as if a user had changed it.
+static bool is_on_disk(const struct ckpt_tree_sending *to, const struct ckpt_tree_item *it)
+{
+	CLEANUP_FREE char *folder = strdup(it->path ? it->path : "");
+	CLEANUP_FD int fd = -1;
+	CLEANUP_FD int dirfd = -1;
+	char *slash = folder ? strrchr(folder, '/') : NULL;
+
+	if (it->kind != CKPT_ACT_FILE)
+		return true;
+	if (!folder || !it->path)
+		return false;
+	if (slash)
+		*slash = '\0';
+	dirfd = ckpt_sys.open(to->store->tree_fd, slash ? folder : ".", O_RDONLY | O_DIRECTORY, 0);
+	fd = it->link ? -1 : ckpt_sys.open(to->store->tree_fd, it->path, O_RDONLY | O_NONBLOCK, 0);
+	return (dirfd < 0 || !ckpt_sys.fsync(dirfd)) &&
+	       (fd < 0 || !ckpt_sys.fsync(fd)); // what has gone was removed since
+}
+
+// Without memory the next look at the disk finds what agrees.
 static void note_said(const struct ckpt_tree_sending *to, const struct ckpt_tree_item *it, uint64_t version)
 {
 	struct ckpt_tree_seen *seen;
 
 	if (it->kind == CKPT_ACT_REMOVE) {
 		ckpt_tree_seen_drop(to->seen, it->folder_id, it->name);
+		return;
+	}
+	if (!is_on_disk(to, it)) {
+		*to->conflict = true;
 		return;
 	}
 	if (it->kind == CKPT_ACT_MOVE && (seen = ckpt_tree_seen_folder(to->seen, it->id)))
@@ -365,7 +389,7 @@ static int encode(struct batch *b, const struct ckpt_tree_sending *to, const str
 			     .uid = it->uid,
 			     .gid = it->gid,
 			     .link = it->link,
-			     .large = it->path,
+			     .large = it->large,
 			     .before = it->kind == CKPT_ACT_MKDIR ? 0 : version,
 			     .content = it->content,
 			     .content_len = it->content_len};
@@ -461,7 +485,7 @@ static int add_to(struct ckpt_tree_queue *q, struct batch *b, const struct ckpt_
 		return 0;
 	if (b->count == SENT_MAX || (b->count && b->bytes + it->content_len + CKPT_NAME_MAX > SENT_BYTES_MAX))
 		return 1;
-	if (it->path && !it->content)
+	if (it->large && !it->content)
 		rc = put_large(to, it);
 	if (rc == 1) {
 		*to->conflict = true;

@@ -27,8 +27,9 @@ struct ckpt_tree_item {
 	size_t content_len;
 	uint8_t sha256[CKPT_SHA256_LEN]; // of the bytes, once there is a content
 	struct ckpt_tree_file file;      // FILE: as it was looked at
-	char *path; // of a large one: from the top of tree/, to be read when its turn comes; else NULL
-	bool dead;  // of the queue's: it is not wanted any more; atomic
+	bool large;                      // its bytes are read when its turn comes
+	char *path;                      // FILE: from the top of tree/, as it was then
+	bool dead;                       // of the queue's: it is not wanted any more; atomic
 };
 
 struct ckpt_tree_queue {
