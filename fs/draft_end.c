@@ -3,13 +3,14 @@
 #include "core/base/util.h"
 #include "core/profile/format.h"
 #include "core/profile/tracker.h"
+#include "core/remote/remote.h"
+#include "core/remote/tree.h"
 #include "core/step/errlog.h"
 #include "fs/client.h"
 #include "fs/complete.h"
 #include "fs/draft_table.h"
 #include "fs/folder.h"
 #include "fs/ops.h"
-#include "fs/others.h"
 
 #include <fcntl.h>
 #include <pthread.h>
@@ -89,12 +90,11 @@ void draft_release_claim(struct drafts *t, struct draft *d)
 }
 
 // Who opened it for writing since the claim waits for its end, so nothing is written but by descriptors that were closed
-// already in name only. The name is the draft's, or nobody's any more.
-static int take_name(struct ckpt_fs *fs, struct draft *d, int *ret_dirfd)
+// already in name only. The name is the draft's, or nobody's any more. *ret_dirfd, name: where it is now.
+static int take_name(struct ckpt_fs *fs, struct draft *d, int *ret_dirfd, char name[CKPT_NAME_MAX + 1])
 {
 	struct node *old = NULL, *dir = NULL;
 	struct ckpt_step *taken, *into;
-	char name[sizeof(d->name)];
 	struct live_child child;
 	int rc = 0, fd = -1;
 
@@ -103,7 +103,7 @@ static int take_name(struct ckpt_fs *fs, struct draft *d, int *ret_dirfd)
 	if (d->dir) {
 		dir = d->dir;
 		node_ref(fs, dir);
-		memcpy(name, d->name, sizeof(name));
+		memcpy(name, d->name, sizeof(d->name));
 	}
 	names_unlock(fs);
 	if (!dir)
@@ -292,6 +292,7 @@ static int check_format(struct ckpt_fs *fs, struct draft *d)
 int draft_publish(struct ckpt_fs *fs, struct draft *d, const struct draft_publication *how)
 {
 	int dirfd, rc = how->check && !d->tracker ? check_format(fs, d) : 0;
+	char name[sizeof(d->name)];
 
 	if (rc)
 		return rc;
@@ -304,14 +305,14 @@ int draft_publish(struct ckpt_fs *fs, struct draft *d, const struct draft_public
 		rc = complete_named(fs, d);
 	if (!rc)
 		do
-			rc = take_name(fs, d, &dirfd);
+			rc = take_name(fs, d, &dirfd, name);
 		while (rc == -EAGAIN);
 	if (rc || dirfd < 0) // or the name went meanwhile
 		return rc;
 	rc = ckpt_draft_published(&d->disk, dirfd, how->durable);
 	if (rc)
 		tell(fs, d, rc, "save again", "the new content is visible, but its name may not survive a crash");
-	others_tell_at(fs, dirfd, d->disk.name);
+	ckpt_tree_take_name(ckpt_remote_tree(*ckpt_remote_of(fs->store)), dirfd, name);
 	ckpt_sys.close(dirfd);
 	return rc;
 }

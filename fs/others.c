@@ -5,6 +5,7 @@
 #include "core/remote/remote.h"
 #include "core/remote/tree.h"
 #include "fs/call.h"
+#include "fs/draft.h"
 
 #include <fcntl.h>
 #include <stdio.h>
@@ -45,10 +46,11 @@ static bool is_written(struct node *n)
 
 bool others_is_written(void *arg, int dirfd, const char *name)
 {
-	struct node *n = node_at(arg, dirfd, name);
-	bool is = is_written(n);
+	struct node *n = node_at(arg, dirfd, name), *dir = node_of_folder(arg, dirfd);
+	bool is = is_written(n) || (dir && draft_is_at(arg, dir, name));
 
 	node_unref(arg, n);
+	node_unref(arg, dir);
 	return is;
 }
 
@@ -106,7 +108,9 @@ int others_change(void *arg, const struct ckpt_tree_change *c)
 
 	call_plain_stop();
 	look(fs, c, &x);
-	rc = is_written(x.there) && !S_ISDIR(c->expect->st_mode) ? -EBUSY : change_names(fs, c, &x);
+	rc = (x.dir && draft_is_at(fs, x.dir, c->name)) || (is_written(x.there) && !S_ISDIR(c->expect->st_mode))
+		     ? -EBUSY
+		     : change_names(fs, c, &x);
 	call_plain_go();
 	if (!rc) {
 		tell_kernel(fs, x.dir, c->name);

@@ -68,9 +68,9 @@ static const struct ckpt_state_step *first(const struct choice *c, const struct 
 	return found;
 }
 
-uint64_t ckpt_push_place(const struct ckpt_state *state)
+uint64_t ckpt_push_place(const struct ckpt_state *state, bool keeps_deleted)
 {
-	const struct choice all = {0};
+	const struct choice all = {.keeps_deleted = keeps_deleted};
 	const struct ckpt_state_step *step = first(&all, state, false);
 
 	return step ? ckpt_state_place(step) : UINT64_MAX;

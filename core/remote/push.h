@@ -16,7 +16,7 @@ struct ckpt_push {
 };
 
 // The place (core/state/difference.h) of the first step that could be pushed now; UINT64_MAX: none could.
-uint64_t ckpt_push_place(const struct ckpt_state *state);
+uint64_t ckpt_push_place(const struct ckpt_state *state, bool keeps_deleted);
 
 // The data that it names is in the remote before it is sent. 1: it was appended, or is to be made anew: read the log; 0: nothing waits that
 // could be pushed now; -EINTR: it is to end; errors of the objects and of ckpt_log_append(). *ret_name: the step that it was about.

@@ -446,6 +446,7 @@ static int read_log(struct ckpt_remote *r)
 
 // What the plain tree may push now: what was done before the first step that waits. Such a step is in a folder that the log knows.
 struct ahead {
+	bool keeps_deleted;
 	uint64_t before;
 	bool lacks_folder;
 };
@@ -456,7 +457,8 @@ static int look_ahead(void *arg, const struct ckpt_state *state)
 	size_t count;
 	struct ckpt_state_step *const *changed = ckpt_state_changed(state, &count);
 
-	*a = (struct ahead){.before = ckpt_push_place(state)};
+	a->before = ckpt_push_place(state, a->keeps_deleted);
+	a->lacks_folder = false;
 	for (size_t i = 0; i < count && !a->lacks_folder; i++)
 		a->lacks_folder = !changed[i]->deleted_by && *changed[i]->is.folder_id &&
 				  !ckpt_state_plain_folder(state, changed[i]->is.folder_id);
@@ -471,6 +473,7 @@ static int push(struct ckpt_remote *r, struct ckpt_behind *behind)
 	struct ahead ahead;
 	int rc;
 
+	ahead.keeps_deleted = ckpt_tree_holds_deletions(r->tree);
 	(void)ckpt_journal_look(r->store->journal, look_ahead, &ahead);
 	rc = ckpt_tree_push(r->tree, r->log, ahead.before, ahead.lacks_folder);
 	p.keeps_deleted = ckpt_tree_holds_deletions(r->tree);

@@ -12,6 +12,7 @@
 
 #define LOOK_NS INT64_C(1000000000) // between two looks, at least; and so many times as long as the last one took
 #define LOOK_SHARE 20
+#define FORCED_NS INT64_C(200000000)
 
 struct ckpt_tree {
 	struct ckpt_store *store;
@@ -22,8 +23,8 @@ struct ckpt_tree {
 	// Of one thread.
 	struct ckpt_tree_seen_table seen;
 	bool again, soon;
-	int64_t look_ns; // the next look is not before, monotonic
-	int told;        // the error that was told last
+	int64_t look_ns, forced_ns; // the next look is not before, monotonic; nor one that a step waits for
+	int told;                   // the error that was told last
 	int64_t started_ns;
 	struct ckpt_tree_pace pace;
 };
@@ -214,7 +215,9 @@ int ckpt_tree_push(struct ckpt_tree *t, struct ckpt_log *log, uint64_t before, b
 	struct ckpt_tree_sending s = sending(t, log, before);
 
 	ckpt_tree_queue_settle(&t->queue, &s);
-	if (now || is_due(t))
+	if ((now && ckpt_sys.mono_ns() >= t->forced_ns) || is_due(t)) {
 		reconcile(t);
+		t->forced_ns = ckpt_sys.mono_ns() + FORCED_NS;
+	}
 	return ckpt_tree_queue_send(&t->queue, &s);
 }

@@ -27,16 +27,29 @@ static int put_aside(const struct ckpt_tree_change *c)
 	return ckpt_sys.link(c->dirfd, c->name, c->dirfd, c->aside);
 }
 
+static void take_back(const struct ckpt_tree_change *c, bool is_folder)
+{
+	if (is_folder)
+		(void)ckpt_sys.rename(c->dirfd, c->aside, c->dirfd, c->name, RENAME_NOREPLACE);
+	else
+		(void)ckpt_sys.unlink(c->dirfd, c->aside, 0);
+}
+
 int ckpt_tree_change(const struct ckpt_tree_change *c)
 {
 	bool is_folder = c->expect && S_ISDIR(c->expect->st_mode), is_free = !c->expect || (c->aside && is_folder);
+	bool is_aside = false;
 	int rc = is_as_expected(c) ? 0 : -EAGAIN;
 
-	if (!rc && c->expect && c->aside)
+	if (!rc && c->expect && c->aside) {
 		rc = put_aside(c);
+		is_aside = !rc;
+	}
 	if (!rc && c->from)
-		return ckpt_sys.rename(c->from_dirfd, c->from, c->dirfd, c->name, is_free ? RENAME_NOREPLACE : 0);
-	if (!rc && !is_free)
+		rc = ckpt_sys.rename(c->from_dirfd, c->from, c->dirfd, c->name, is_free ? RENAME_NOREPLACE : 0);
+	else if (!rc && !is_free)
 		rc = ckpt_sys.unlink(c->dirfd, c->name, is_folder ? AT_REMOVEDIR : 0);
+	if (rc && is_aside)
+		take_back(c, is_folder);
 	return rc == -EEXIST ? -ENOTEMPTY : rc;
 }

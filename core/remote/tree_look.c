@@ -6,6 +6,7 @@
 
 #include <fcntl.h>
 #include <fts.h>
+#include <search.h>
 #include <stdio.h>
 
 #define DEPTH_MAX 128
@@ -63,17 +64,24 @@ static int add(struct look *l, const FTSENT *f, const char *path)
 	return 0;
 }
 
-// The id of a folder may be derived from that of the folder above, which has its own by now.
-static int give_id(struct look *l, struct ckpt_tree_entry *e)
+// "": it has none yet.
+static int read_id(struct look *l, struct ckpt_tree_entry *e)
 {
-	int fd = ckpt_sys.open(l->store->tree_fd, e->path, O_RDONLY | O_DIRECTORY, 0);
+	CLEANUP_FD int fd = ckpt_sys.open(l->store->tree_fd, e->path, O_RDONLY | O_DIRECTORY, 0);
 	int rc = fd < 0 ? fd : ckpt_store_folder_id(l->store, fd, false, e->id);
 
-	if (rc == -ENOENT && fd >= 0)
-		rc = ckpt_store_folder_id(l->store, fd, true, e->id);
-	if (fd >= 0)
-		ckpt_sys.close(fd);
-	return rc;
+	return rc == -ENOENT && fd >= 0 ? 0 : rc;
+}
+
+static bool is_not_ours(int rc)
+{
+	return rc == -EACCES || rc == -EPERM || rc == -EROFS || rc == -ENAMETOOLONG;
+}
+
+static void hide(struct ckpt_tree_view *v, struct ckpt_tree_entry *e)
+{
+	e->kind = CKPT_TREE_OTHER;
+	v->unknown = true;
 }
 
 // 1: it is left out, with all that is in it.
@@ -85,23 +93,42 @@ static int look_at(struct look *l, const FTSENT *f, const char *path)
 	if (ckpt_name_check(f->fts_name, strlen(f->fts_name)) ||
 	    (f->fts_level == 1 && !strcmp(f->fts_name, CKPT_CONTROL_NAME)))
 		return 1;
-	if (f->fts_level > DEPTH_MAX)
-		return -ENAMETOOLONG;
+	if (f->fts_level > DEPTH_MAX) {
+		l->view->unknown = true;
+		return 1;
+	}
 	rc = add(l, f, path);
 	if (rc)
 		return rc;
 	e = &l->view->at[l->view->count - 1];
-	if (f->fts_level > 1)
-		memcpy(e->folder_id, l->view->at[l->above[f->fts_level - 1]].id, sizeof(e->folder_id));
-	rc = e->kind == CKPT_TREE_FOLDER ? give_id(l, e) : 0;
+	e->above = f->fts_level > 1 ? l->above[f->fts_level - 1] : SIZE_MAX;
+	rc = e->kind == CKPT_TREE_FOLDER ? read_id(l, e) : 0;
 	if (!rc)
 		return 0;
+	if (is_not_ours(rc)) {
+		hide(l->view, e);
+		return 1;
+	}
 	free(e->path);
 	l->view->count--;
 	return rc == -ENOENT || rc == -ENOTDIR || rc == -ELOOP ? 1 : rc; // it went meanwhile
 }
 
 // What cannot be looked at must not be taken for gone.
+static int cannot_look(struct look *l, const FTSENT *f)
+{
+	size_t at = f->fts_level <= DEPTH_MAX ? l->above[f->fts_level] : SIZE_MAX;
+
+	if (f->fts_errno == ENOENT)
+		return 0;
+	if (f->fts_errno == ENOMEM || f->fts_errno == EIO)
+		return -f->fts_errno;
+	l->view->unknown = true;
+	if (f->fts_info == FTS_DNR && at < l->view->count)
+		l->view->at[at].unreadable = true;
+	return 0;
+}
+
 static int visit(struct look *l, FTS *fts, FTSENT *f, size_t top_len)
 {
 	int rc = 0;
@@ -109,7 +136,7 @@ static int visit(struct look *l, FTS *fts, FTSENT *f, size_t top_len)
 	if (f->fts_level < 1 || f->fts_info == FTS_DP)
 		return 0;
 	if (f->fts_info == FTS_NS || f->fts_info == FTS_ERR || f->fts_info == FTS_DNR || f->fts_info == FTS_DC)
-		return f->fts_errno == ENOENT ? 0 : f->fts_errno ? -f->fts_errno : -ELOOP;
+		return cannot_look(l, f);
 	rc = look_at(l, f, f->fts_path + top_len);
 	if (rc == 1 && f->fts_info == FTS_D)
 		(void)fts_set(fts, f, FTS_SKIP);
@@ -134,6 +161,81 @@ static int walk(struct look *l)
 	if (!rc && errno)
 		rc = -errno;
 	fts_close(fts);
+	return rc;
+}
+
+// --- Ids ------------------------------------------------------------------------------------------------------------------
+
+// Those that folders have, in a tree of tsearch(3).
+struct ids {
+	void *root;
+};
+
+static int by_text(const void *a, const void *b)
+{
+	return strcmp(a, b);
+}
+
+static bool has_id(void *arg, const char *id)
+{
+	const struct ids *ids = arg;
+
+	return tfind(id, &ids->root, by_text);
+}
+
+static void keep(void *id)
+{
+	(void)id; // it is an entry's
+}
+
+static int give_id(struct look *l, struct ckpt_tree_entry *e, const struct ckpt_folder_ids *ids)
+{
+	CLEANUP_FD int fd = ckpt_sys.open(l->store->tree_fd, e->path, O_RDONLY | O_DIRECTORY, 0);
+
+	return fd < 0 ? fd : ckpt_store_folder_make(l->store, fd, ids, e->id);
+}
+
+// A folder stands before what is in it, whose id follows from its own. One that went, or gets none, hides what is in it.
+static int give_ids(struct look *l, struct ids *ids)
+{
+	const struct ckpt_folder_ids known = {.has = has_id, .arg = ids};
+	struct ckpt_tree_view *v = l->view;
+	int rc = 0;
+
+	for (size_t i = 0; i < v->count && !rc; i++) {
+		struct ckpt_tree_entry *e = &v->at[i];
+		const struct ckpt_tree_entry *above = e->above == SIZE_MAX ? NULL : &v->at[e->above];
+
+		if (above && above->kind == CKPT_TREE_OTHER) {
+			hide(v, e);
+			strcpy(e->folder_id, "?"); // none that is known
+		} else if (above) {
+			memcpy(e->folder_id, above->id, sizeof(e->folder_id));
+		}
+		if (e->kind != CKPT_TREE_FOLDER || *e->id)
+			continue;
+		rc = give_id(l, e, &known);
+		if (rc == -ENOENT || rc == -ENOTDIR || rc == -ELOOP || is_not_ours(rc)) {
+			hide(v, e);
+			rc = 0;
+		} else if (!rc && !tsearch(e->id, &ids->root, by_text)) {
+			rc = -ENOMEM;
+		}
+	}
+	return rc;
+}
+
+static int settle_ids(struct look *l)
+{
+	struct ids ids = {NULL};
+	int rc = 0;
+
+	for (size_t i = 0; i < l->view->count && !rc; i++)
+		if (*l->view->at[i].id && !tsearch(l->view->at[i].id, &ids.root, by_text))
+			rc = -ENOMEM;
+	if (!rc)
+		rc = give_ids(l, &ids);
+	tdestroy(ids.root, keep);
 	return rc;
 }
 
@@ -226,6 +328,8 @@ int ckpt_tree_look(struct ckpt_store *s, struct ckpt_tree_view *ret_view)
 
 	*ret_view = (struct ckpt_tree_view){0};
 	rc = walk(&l);
+	if (!rc)
+		rc = settle_ids(&l);
 	if (!rc)
 		rc = sort(ret_view);
 	if (rc)

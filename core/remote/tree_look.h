@@ -27,6 +27,8 @@ struct ckpt_tree_entry {
 	char *path;                                                         // from the top of the tree
 	const char *name;                                                   // in path
 	enum ckpt_tree_kind kind;
+	size_t above;    // the place of the folder that it is in, SIZE_MAX: the top
+	bool unreadable; // a folder: what is in it is not known
 	struct stat st;
 };
 
@@ -35,10 +37,10 @@ struct ckpt_tree_view {
 	size_t count, cap;
 	size_t *of_name, *of_id; // indices, sorted: all; the folders
 	size_t folder_count;
+	bool unknown; // something is not ours to look at, or too deep: what is missing may be there
 };
 
-// Folders without an id get one. What goes or comes meanwhile is there or not. -EACCES: something is not ours to read; -ENAMETOOLONG: it is
-// too deep; -ENOMEM, -EIO ...
+// Folders without an id get one. What goes or comes meanwhile is there or not. -ENOMEM, -EIO ...
 int ckpt_tree_look(struct ckpt_store *s, struct ckpt_tree_view *ret_view);
 void ckpt_tree_view_done(struct ckpt_tree_view *v);
 // NULL: there is none. The top is no entry: its id is "".

@@ -118,7 +118,9 @@ static const struct logged *find_logged_folder(const struct plan *x, const char 
 
 static bool is_there(const struct plan *x, const char *folder_id)
 {
-	return !*folder_id || ckpt_tree_find_folder(&x->view, folder_id);
+	const struct ckpt_tree_entry *e = *folder_id ? ckpt_tree_find_folder(&x->view, folder_id) : NULL;
+
+	return !*folder_id || (e && !e->unreadable);
 }
 
 static void failed(struct plan *x, int rc)
@@ -224,15 +226,18 @@ static bool has_bytes_of(struct plan *x, const struct ckpt_tree_entry *e, const 
 	return !memcmp(sha256, l->sha256, sizeof(sha256));
 }
 
-static bool is_written(const struct plan *x, const struct ckpt_tree_entry *e)
+static bool is_written_at(const struct plan *x, int dirfd, const char *name)
 {
 	const struct ckpt_store_calls *calls = &x->p->store->calls;
-	CLEANUP_FD int dirfd = -1;
 
-	if (!calls->is_written)
-		return false;
-	dirfd = ckpt_tree_open_folder(x->p->store, &x->view, e->folder_id);
-	return dirfd >= 0 && calls->is_written(calls->is_written_arg, dirfd, e->name);
+	return dirfd >= 0 && calls->is_written && calls->is_written(calls->is_written_arg, dirfd, name);
+}
+
+static bool is_written(const struct plan *x, const struct ckpt_tree_entry *e)
+{
+	CLEANUP_FD int dirfd = ckpt_tree_open_folder(x->p->store, &x->view, e->folder_id);
+
+	return is_written_at(x, dirfd, e->name);
 }
 
 static bool is_young(const struct plan *x, const struct ckpt_tree_entry *e, const struct ckpt_tree_file *file)
@@ -414,15 +419,30 @@ static void tell_aside(struct plan *x, const struct ckpt_tree_entry *e, const ch
 	*x->p->soon = true; // the next look finds it under that name
 }
 
-static int see(struct plan *x, const struct logged *l, int dirfd)
+// It has the version of the log now, if it is still what was put there.
+static int see(struct plan *x, const struct logged *l, int dirfd, const struct stat *was)
 {
 	struct ckpt_tree_file file;
 	struct stat st;
 
 	if (fstatat(dirfd, l->name, &st, AT_SYMLINK_NOFOLLOW))
 		return -errno;
+	if (st.st_ino != was->st_ino ||
+	    (!*l->id && (st.st_size != was->st_size || memcmp(&st.st_mtim, &was->st_mtim, sizeof(st.st_mtim)))))
+		return -EAGAIN;
 	ckpt_tree_file(&st, &file);
 	return ckpt_tree_seen_set(x->p->seen, l->folder_id, l->name, *l->id ? l->id : NULL, l->version, &file);
+}
+
+// Not twice in a row, and not where the disk would be full then.
+static int may_fetch(struct plan *x, const struct logged *l)
+{
+	uint64_t left, all;
+	int rc = ckpt_sys.room(x->p->store->trash_fd, &left, &all);
+
+	if (!rc && l->size + all / 100 > left)
+		rc = -ENOSPC;
+	return rc ? rc : ckpt_tree_queue_try(x->p->queue, l->folder_id, l->name, l->version) ? 0 : -EAGAIN;
 }
 
 // e: what has its place, NULL: nothing. aside: that is not to be lost.
@@ -430,13 +450,18 @@ static int put_in_place(struct plan *x, const struct logged *l, const struct ckp
 {
 	CLEANUP_FD int dirfd = ckpt_tree_open_folder(x->p->store, &x->view, l->folder_id);
 	char temp[64], other[CKPT_NAME_MAX + 1];
-	int rc = dirfd < 0 ? dirfd : is_a_steps(x, l) ? -EBUSY : name_temp(temp);
+	struct stat made;
+	int rc = dirfd < 0 ? dirfd : is_a_steps(x, l) || is_written_at(x, dirfd, l->name) ? -EBUSY : name_temp(temp);
 
+	if (!rc && l->large)
+		rc = may_fetch(x, l);
 	if (!rc && aside)
 		rc = name_aside(x, dirfd, l->name, other);
 	if (rc)
 		return rc;
 	rc = make_temp(x, l, temp);
+	if (!rc && fstatat(x->p->store->trash_fd, temp, &made, AT_SYMLINK_NOFOLLOW))
+		rc = -errno;
 	if (!rc)
 		rc = change(x, &(struct ckpt_tree_change){.dirfd = dirfd,
 							  .name = l->name,
@@ -451,7 +476,7 @@ static int put_in_place(struct plan *x, const struct logged *l, const struct ckp
 	if (aside)
 		tell_aside(x, e, other);
 	x->changed |= *l->id || aside;
-	return see(x, l, dirfd);
+	return see(x, l, dirfd, &made);
 }
 
 static int take_away(struct plan *x, const struct ckpt_tree_entry *e)
@@ -491,7 +516,7 @@ static int move_folder(struct plan *x, const struct logged *l, const struct ckpt
 	if (was)
 		ckpt_tree_seen_drop(x->p->seen, was->folder_id, was->name);
 	x->changed = true;
-	return see(x, l, to);
+	return see(x, l, to, &e->st);
 }
 
 // --- Folders ------------------------------------------------------------------------------------------------------------
@@ -536,6 +561,10 @@ static void plan_folder(struct plan *x, const struct logged *l)
 	const struct ckpt_tree_seen *seen = ckpt_tree_seen_folder(x->p->seen, l->id);
 	bool known = seen && seen->version == l->version;
 
+	if (!e && x->view.unknown)
+		return;
+	if (e && is_at(e, l))
+		ckpt_tree_queue_drop(x->p->queue, CKPT_ACT_REMOVE, l->folder_id, l->name);
 	if (e && is_at(e, l))
 		failed(x, known ? 0 : ckpt_tree_seen_set(x->p->seen, l->folder_id, l->name, l->id, l->version, NULL));
 	else if (known && !e && has_news_in(x, l) && is_there(x, l->folder_id))
@@ -561,7 +590,8 @@ static void plan_own_folder(struct plan *x, const struct ckpt_tree_entry *e)
 {
 	if (find_logged_folder(x, e->id))
 		return;
-	if (!ckpt_tree_seen_folder(x->p->seen, e->id) || !is_empty(x, e) || ckpt_step_any(x->p->store, e->id)) {
+	if (!ckpt_tree_seen_folder(x->p->seen, e->id) || e->unreadable || !is_empty(x, e) ||
+	    ckpt_step_any(x->p->store, e->id)) {
 		queue(x, CKPT_ACT_MKDIR, e->folder_id, e->name, e->id, 0, &e->st);
 		return;
 	}
@@ -578,25 +608,40 @@ static bool has_owner_of(const struct ckpt_tree_entry *e, const struct logged *l
 	       (l->link || (e->st.st_mode & CKPT_ACT_MODE_MAX) == l->mode);
 }
 
+// A user's own file that has the same bytes: on disk before it is seen, as those of others are.
+static int see_alike(struct plan *x, const struct logged *l, const struct ckpt_tree_entry *e)
+{
+	CLEANUP_FD int dirfd = ckpt_tree_open_folder(x->p->store, &x->view, l->folder_id);
+	CLEANUP_FD int fd = dirfd < 0 || l->link ? -1 : ckpt_sys.open(dirfd, l->name, O_RDONLY | O_NONBLOCK, 0);
+	int rc = dirfd < 0 ? dirfd : fd < 0 && !l->link ? fd : 0;
+
+	if (!rc && fd >= 0)
+		rc = ckpt_sys.fsync(fd);
+	if (!rc)
+		rc = ckpt_sys.fsync(dirfd);
+	return rc ? rc : see(x, l, dirfd, &e->st);
+}
+
 static void plan_both(struct plan *x, const struct logged *l, const struct ckpt_tree_entry *e)
 {
 	const struct ckpt_tree_seen *seen = ckpt_tree_seen_find(x->p->seen, l->folder_id, l->name);
 	bool changed = !seen || *seen->id || !ckpt_tree_file_is(&seen->file, &e->st);
-	bool known = seen && seen->version == l->version;
-	CLEANUP_FD int dirfd = -1;
+	bool known = seen && seen->version == l->version, same;
 
+	ckpt_tree_queue_drop(x->p->queue, CKPT_ACT_REMOVE, l->folder_id, l->name);
 	if (!changed && known)
 		return;
 	if (e->kind == CKPT_TREE_FOLDER || e->kind == CKPT_TREE_OTHER) {
 		failed(x, put_in_place(x, l, e, true));
-	} else if (has_bytes_of(x, e, l) && (has_owner_of(e, l) || !known)) {
-		dirfd = ckpt_tree_open_folder(x->p->store, &x->view, l->folder_id);
-		failed(x, dirfd < 0 ? dirfd : see(x, l, dirfd));
-	} else if (changed && (known || l->mine)) {
-		queue_file(x, e);
-	} else {
-		failed(x, put_in_place(x, l, e, changed));
+		return;
 	}
+	same = has_bytes_of(x, e, l);
+	if (same && (has_owner_of(e, l) || !seen))
+		failed(x, see_alike(x, l, e));
+	else if (changed && (known || l->mine))
+		queue_file(x, e);
+	else
+		failed(x, put_in_place(x, l, e, changed && !same));
 }
 
 static void plan_logged(struct plan *x, const struct logged *l)
@@ -608,6 +653,8 @@ static void plan_logged(struct plan *x, const struct logged *l)
 		return; // which is about to move
 	if (e)
 		plan_both(x, l, e);
+	else if (x->view.unknown && !is_there(x, l->folder_id))
+		return;
 	else if (seen && seen->version == l->version)
 		queue(x, CKPT_ACT_REMOVE, l->folder_id, l->name, "", l->version, NULL);
 	else if (is_there(x, l->folder_id))

@@ -10,6 +10,8 @@
 #include <stdio.h>
 #include <sys/stat.h>
 
+#define KEPT_MAX 256u                      // older contents of a file give way where more changes wait
+#define VOID_NS (INT64_C(60) * 1000000000) // an act that was void is not sent again for so long
 #define SENT_MAX 256u                      // of one entry
 #define SENT_BYTES_MAX (192u << 10)        // the same, but for the first
 #define AGAIN_NS (INT64_C(5) * 1000000000) // between two contents of one file, while no step waits behind it
@@ -21,6 +23,9 @@ void ckpt_tree_queue_init(struct ckpt_tree_queue *q)
 	q->first = NULL;
 	q->last = &q->first;
 	q->count = 0;
+	q->held = 0;
+	memset(q->tried, 0, sizeof(q->tried));
+	q->tried_next = 0;
 }
 
 static void item_free(struct ckpt_tree_item *it)
@@ -96,9 +101,12 @@ int ckpt_tree_queue_add(struct ckpt_tree_queue *q, const struct ckpt_tree_item *
 		ckpt_sha256(it->content, it->content_len, it->sha256);
 	LOCK_SCOPE(&q->lock);
 	for (struct ckpt_tree_item *old = q->first; old; old = old->next)
-		if (!is_folder(it) && !is_folder(old) && old->number == it->number &&
-		    is_of(old, it->folder_id, it->name))
+		if (!is_folder(it) && !is_folder(old) && !is_dead(old) && is_of(old, it->folder_id, it->name) &&
+		    (old->number == it->number || __atomic_load_n(&q->count, __ATOMIC_RELAXED) > KEPT_MAX)) {
+			if (old->number != it->number)
+				q->held = MAX(q->held, it->number);
 			kill(q, old);
+		}
 	insert_at(q, is_folder(it) ? place_of_folder(q) : q->last, it);
 	return 0;
 }
@@ -170,9 +178,9 @@ struct said {
 
 static bool is_said(const struct ckpt_plain *there, const struct ckpt_tree_item *it)
 {
-	return there && it->content && !*there->id && there->link == it->link && there->size == it->file.size &&
-	       (it->link || there->mode == it->mode) && there->uid == it->uid && there->gid == it->gid &&
-	       !memcmp(there->sha256, it->sha256, sizeof(it->sha256));
+	return there && it->content && !*there->id && there->link == it->link &&
+	       there->size == (it->large ? it->file.size : it->content_len) && (it->link || there->mode == it->mode) &&
+	       there->uid == it->uid && there->gid == it->gid && !memcmp(there->sha256, it->sha256, sizeof(it->sha256));
 }
 
 static void judge_file(struct said *s, const struct ckpt_state *state, const struct ckpt_plain *there)
@@ -197,6 +205,15 @@ static void judge_remove(struct said *s, const struct ckpt_state *state, const s
 		s->verdict = LATER;
 }
 
+static bool is_below_itself(const struct ckpt_state *state, const struct ckpt_tree_item *it)
+{
+	const struct ckpt_plain *above = ckpt_state_plain_folder(state, it->folder_id);
+
+	while (above && strcmp(above->id, it->id))
+		above = ckpt_state_plain_folder(state, above->folder_id);
+	return above;
+}
+
 static void judge_folder(struct said *s, const struct ckpt_state *state)
 {
 	const struct ckpt_plain *there = ckpt_state_plain_folder(state, s->it->id);
@@ -206,6 +223,8 @@ static void judge_folder(struct said *s, const struct ckpt_state *state)
 	s->lacks_folder = *s->it->folder_id && !ckpt_state_plain_folder(state, s->it->folder_id);
 	if (there && there == in_its_place)
 		s->verdict = SAID;
+	else if (is_below_itself(state, s->it))
+		s->verdict = CONFLICT;
 	else if (in_its_place || (s->it->kind == CKPT_ACT_MKDIR) == !!there ||
 		 (there && there->version != s->it->before))
 		s->verdict = CONFLICT;
@@ -237,6 +256,8 @@ static struct said judge(const struct ckpt_tree_sending *to, const struct ckpt_t
 	if (s.verdict == SEND && it->kind == CKPT_ACT_FILE && to->before == UINT64_MAX && s.seen && s.seen->pushed_ns &&
 	    ckpt_sys.mono_ns() - s.seen->pushed_ns < (it->large ? AGAIN_LARGE_NS : AGAIN_NS))
 		s.verdict = LATER;
+	if (s.verdict == SEND && it->sent_ns && ckpt_sys.mono_ns() - it->sent_ns < VOID_NS)
+		s.verdict = LATER; // it is in the log, and was void
 	return s;
 }
 
@@ -307,7 +328,22 @@ static bool gives_way(struct ckpt_tree_queue *q, const struct ckpt_tree_sending 
 	if (items[i]->kind != CKPT_ACT_FILE || later == count ||
 	    !ckpt_journal_look(to->store->journal, was_for_nothing, items[i]))
 		return false;
+	LOCK_SCOPE(&q->lock);
 	q->held = MAX(q->held, items[later]->number);
+	return true;
+}
+
+bool ckpt_tree_queue_try(struct ckpt_tree_queue *q, const char *folder_id, const char *name, uint64_t version)
+{
+	uint64_t path = ckpt_checksum(name, strlen(name), ckpt_checksum(folder_id, strlen(folder_id), version));
+	int64_t now_ns = ckpt_sys.mono_ns();
+
+	for (size_t i = 0; i < CKPT_TREE_TRIED; i++)
+		if (q->tried[i].path == path && q->tried[i].at_ns && now_ns - q->tried[i].at_ns < AGAIN_LARGE_NS)
+			return false;
+	q->tried[q->tried_next].path = path;
+	q->tried[q->tried_next].at_ns = now_ns;
+	q->tried_next = (q->tried_next + 1) % CKPT_TREE_TRIED;
 	return true;
 }
 
@@ -351,7 +387,7 @@ void ckpt_tree_queue_settle(struct ckpt_tree_queue *q, const struct ckpt_tree_se
 struct batch {
 	struct ckpt_operation ops[SENT_MAX];
 	void *bodies[SENT_MAX];
-	struct ckpt_tree_item heads[SENT_MAX]; // of them folder, name, id and kind
+	struct ckpt_tree_item *items[SENT_MAX];
 	uint32_t count;
 	size_t bytes;
 };
@@ -367,7 +403,7 @@ static void batch_done(struct batch **b)
 static bool is_in(const struct batch *b, const struct ckpt_tree_item *it)
 {
 	for (uint32_t i = 0; i < b->count; i++)
-		if (is_of(&b->heads[i], it->folder_id, it->name))
+		if (is_of(b->items[i], it->folder_id, it->name))
 			return true;
 	return false;
 }
@@ -375,13 +411,12 @@ static bool is_in(const struct batch *b, const struct ckpt_tree_item *it)
 static bool makes_folder(const struct batch *b, const char *id)
 {
 	for (uint32_t i = 0; i < b->count; i++)
-		if (b->heads[i].kind == CKPT_ACT_MKDIR && !strcmp(b->heads[i].id, id))
+		if (b->items[i]->kind == CKPT_ACT_MKDIR && !strcmp(b->items[i]->id, id))
 			return true;
 	return false;
 }
 
-static int encode(struct batch *b, const struct ckpt_tree_sending *to, const struct ckpt_tree_item *it,
-		  uint64_t version)
+static int encode(struct batch *b, const struct ckpt_tree_sending *to, struct ckpt_tree_item *it, uint64_t version)
 {
 	struct ckpt_operation *op = &b->ops[b->count];
 	struct ckpt_act a = {.kind = it->kind,
@@ -410,7 +445,7 @@ static int encode(struct batch *b, const struct ckpt_tree_sending *to, const str
 				      .len = len,
 				      .actor = ckpt_actor_get()};
 	memcpy(op->node, to->node, CKPT_UUID_LEN + 1);
-	b->heads[b->count++] = *it;
+	b->items[b->count++] = it;
 	b->bytes += ckpt_log_entry_bytes(op);
 	return ckpt_sys.random(op->nonce, sizeof(op->nonce));
 }
@@ -486,7 +521,9 @@ static int add_to(struct ckpt_tree_queue *q, struct batch *b, const struct ckpt_
 	if (b->count == SENT_MAX || (b->count && b->bytes + it->content_len + CKPT_NAME_MAX > SENT_BYTES_MAX))
 		return 1;
 	if (it->large && !it->content)
-		rc = put_large(to, it);
+		rc = ckpt_tree_queue_try(q, it->folder_id, it->name, 0) ? put_large(to, it) : 2;
+	if (rc == 2)
+		return 0;
 	if (rc == 1) {
 		*to->conflict = true;
 		kill(q, it);
@@ -517,5 +554,7 @@ int ckpt_tree_queue_send(struct ckpt_tree_queue *q, const struct ckpt_tree_sendi
 	if (rc || !b->count)
 		return rc;
 	rc = ckpt_log_append(to->log, b->ops, b->count, false);
+	for (uint32_t i = 0; i < b->count && !rc; i++)
+		b->items[i]->sent_ns = ckpt_sys.mono_ns();
 	return rc == -EEXIST || rc == -EAGAIN ? 1 : rc ? rc : 1;
 }

@@ -29,14 +29,22 @@ struct ckpt_tree_item {
 	struct ckpt_tree_file file;      // FILE: as it was looked at
 	bool large;                      // its bytes are read when its turn comes
 	char *path;                      // FILE: from the top of tree/, as it was then
+	int64_t sent_ns;                 // of the one thread: when it was put into the log; 0: not yet
 	bool dead;                       // of the queue's: it is not wanted any more; atomic
 };
+
+#define CKPT_TREE_TRIED 64u
 
 struct ckpt_tree_queue {
 	struct ckpt_lock lock;
 	struct ckpt_tree_item *first, **last; // guarded by lock
 	size_t count;                         // of those that wait; atomic
-	uint64_t held;                        // of the one thread: deletions wait for files up to this number
+	uint64_t held;                        // deletions wait for files up to this number; guarded by lock
+	struct {
+		uint64_t path;    // its checksum
+		int64_t at_ns;    // monotonic
+	} tried[CKPT_TREE_TRIED]; // of the one thread: when large files were put or fetched last
+	size_t tried_next;
 };
 
 void ckpt_tree_queue_init(struct ckpt_tree_queue *q);
@@ -61,6 +69,8 @@ struct ckpt_tree_sending {
 };
 // What the remote's log says already leaves the queue, and is seen.
 void ckpt_tree_queue_settle(struct ckpt_tree_queue *q, const struct ckpt_tree_sending *to);
+// A large file is put, or a version of it is fetched: not again for a while, whatever comes of it. False: that was done just now.
+bool ckpt_tree_queue_try(struct ckpt_tree_queue *q, const char *folder_id, const char *name, uint64_t version);
 // Deletions of steps wait: a file that was written before them may name a step that they delete.
 bool ckpt_tree_queue_holds_deletions(struct ckpt_tree_queue *q);
 // One entry of what comes first. 1: it was sent, or is to be made anew: read the log; 0: nothing is to be sent now; else as of ckpt_log_append().

@@ -135,7 +135,8 @@ static int name_of(int dirfd, char ret_path[PATH_MAX], const char **ret_name)
 	return 0;
 }
 
-static int folder_make(struct ckpt_store *s, int dirfd, char ret_id[CKPT_FOLDER_ID_LEN + 1]);
+static int folder_make(struct ckpt_store *s, int dirfd, const struct ckpt_folder_ids *ids,
+		       char ret_id[CKPT_FOLDER_ID_LEN + 1]);
 
 static int id_above(struct ckpt_store *s, int dirfd, char ret_id[CKPT_FOLDER_ID_LEN + 1])
 {
@@ -149,11 +150,12 @@ static int id_above(struct ckpt_store *s, int dirfd, char ret_id[CKPT_FOLDER_ID_
 	if (is_same(&top, &st))
 		return 0;
 	rc = folder_read(above, ret_id);
-	return rc == -ENOENT ? folder_make(s, above, ret_id) : rc;
+	return rc == -ENOENT ? folder_make(s, above, NULL, ret_id) : rc;
 }
 
 // Two nodes that make the same folder give it the same id: so what each of them saves there is in one folder.
-static int derive(struct ckpt_store *s, int dirfd, char ret_id[CKPT_FOLDER_ID_LEN + 1])
+static int derive(struct ckpt_store *s, int dirfd, const struct ckpt_folder_ids *ids,
+		  char ret_id[CKPT_FOLDER_ID_LEN + 1])
 {
 	char above[CKPT_FOLDER_ID_LEN + 1], path[PATH_MAX];
 	uint8_t sha256[CKPT_SHA256_LEN];
@@ -175,7 +177,7 @@ static int derive(struct ckpt_store *s, int dirfd, char ret_id[CKPT_FOLDER_ID_LE
 	ckpt_hex(sha256, CKPT_FOLDER_ID_LEN / 2, ret_id);
 	if (fstat(dirfd, &st))
 		return -errno;
-	return is_taken(s, ret_id, st.st_ino) ? random_id(ret_id) : 0;
+	return (ids ? ids->has(ids->arg, ret_id) : is_taken(s, ret_id, st.st_ino)) ? random_id(ret_id) : 0;
 }
 
 int ckpt_store_folder_set(int dirfd, const char *id)
@@ -184,11 +186,12 @@ int ckpt_store_folder_set(int dirfd, const char *id)
 }
 
 // A new id, unless another thread was quicker; what is no id of ours is replaced.
-static int folder_make(struct ckpt_store *s, int dirfd, char ret_id[CKPT_FOLDER_ID_LEN + 1])
+static int folder_make(struct ckpt_store *s, int dirfd, const struct ckpt_folder_ids *ids,
+		       char ret_id[CKPT_FOLDER_ID_LEN + 1])
 {
 	CLEANUP_FD int fd = openat(dirfd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	char id[CKPT_FOLDER_ID_LEN + 1];
-	int rc = fd < 0 ? -errno : derive(s, fd, id);
+	int rc = fd < 0 ? -errno : derive(s, fd, ids, id);
 
 	if (rc)
 		return rc;
@@ -203,15 +206,25 @@ static int folder_make(struct ckpt_store *s, int dirfd, char ret_id[CKPT_FOLDER_
 	return rc;
 }
 
-int ckpt_store_folder_id(struct ckpt_store *s, int dirfd, bool make, char *ret_id)
+int ckpt_store_folder_make(struct ckpt_store *s, int dirfd, const struct ckpt_folder_ids *ids, char *ret_id)
 {
 	char id[CKPT_FOLDER_ID_LEN + 1];
 	int rc = folder_read(dirfd, id);
 
-	if (rc == -ENOENT && make)
-		rc = folder_make(s, dirfd, id);
-	if (!rc && make)
+	if (rc == -ENOENT)
+		rc = folder_make(s, dirfd, ids, id);
+	if (!rc)
 		rc = folder_sync(s, dirfd, id);
+	if (!rc)
+		memcpy(ret_id, id, sizeof(id));
+	return rc;
+}
+
+int ckpt_store_folder_id(struct ckpt_store *s, int dirfd, bool make, char *ret_id)
+{
+	char id[CKPT_FOLDER_ID_LEN + 1];
+	int rc = make ? ckpt_store_folder_make(s, dirfd, NULL, id) : folder_read(dirfd, id);
+
 	if (!rc)
 		memcpy(ret_id, id, sizeof(id));
 	return rc;

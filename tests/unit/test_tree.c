@@ -451,6 +451,54 @@ START_TEST(folder_that_is_removed_goes_unless_something_new_is_in_it)
 }
 END_TEST
 
+// Two nodes, each of which has not seen what the other did. The second has no place for its change; but nothing is sent again and again.
+START_TEST(folders_that_are_moved_into_each_other_end_nowhere)
+{
+	struct node *one = &nodes[0], *other = &nodes[1];
+	uint64_t at, later;
+	int tree;
+
+	ck_ok(ckpt_sys.mkdir(one->store->tree_fd, "a", 0755));
+	ck_ok(ckpt_sys.mkdir(one->store->tree_fd, "b", 0755));
+	put(one, "a/x", "of a");
+	put(one, "b/y", "of b");
+	WAIT_UNTIL(all_have("a/x", "of a") && all_have("b/y", "of b"));
+	settle();
+	close_node(other);
+	ck_ok(ckpt_sys.rename(one->store->tree_fd, "b", one->store->tree_fd, "a/b", 0));
+	touch(one);
+	WAIT_UNTIL(has(&nodes[2], "a/b/y", "of b"));
+	tree = open(other->tree, O_RDONLY | O_DIRECTORY);
+	ck_ok(ckpt_sys.rename(tree, "a", tree, "b/a", 0));
+	close(tree);
+	open_node(other);
+	put(other, "b/z", "later");
+	for (unsigned i = 0; i < 400; i++)
+		wake();
+	(void)ckpt_journal_look(one->store->journal, position_of, &at);
+	for (unsigned i = 0; i < 200; i++)
+		wake();
+	(void)ckpt_journal_look(one->store->journal, position_of, &later);
+	ck_assert_uint_le(later, at + 4);
+	ck_assert(has(one, "a/x", "of a") && has(one, "a/b/y", "of b"));
+}
+END_TEST
+
+START_TEST(mode_comes_to_all)
+{
+	struct stat st;
+
+	put(&nodes[0], "run.sh", "#!/bin/sh");
+	WAIT_UNTIL(all_have("run.sh", "#!/bin/sh"));
+	settle();
+	ck_assert_int_eq(fchmodat(nodes[1].store->tree_fd, "run.sh", 0755, 0), 0);
+	touch(&nodes[1]);
+	WAIT_UNTIL(!fstatat(nodes[2].store->tree_fd, "run.sh", &st, 0) && (st.st_mode & 0777) == 0755);
+	settle();
+	check_alike();
+}
+END_TEST
+
 START_TEST(lost_table_loses_nothing)
 {
 	struct node *n = &nodes[1];
@@ -514,6 +562,34 @@ START_TEST(tracker_comes_behind_its_step_and_before_what_was_deleted_later)
 	}
 	ck_assert(has(&nodes[1], "latest", ckpt_save_steps[saved[1]].name));
 	settle();
+	check_alike();
+}
+END_TEST
+
+// Each step is deleted when the next one is saved, faster than they are pushed: all of it comes through, and nothing waits for ever.
+START_TEST(trackers_and_deletions_do_not_wait_for_each_other)
+{
+	static const unsigned saved[] = {0, 1, 4};
+	struct ckpt_step *before, *step;
+
+	before = ckpt_save_one(nodes[0].store, saved[0]);
+	put_tracker(&nodes[0], ckpt_save_steps[saved[0]].name);
+	WAIT_UNTIL(has(&nodes[1], "latest", ckpt_save_steps[saved[0]].name));
+	settle();
+	for (size_t i = 1; i < ARRAY_LEN(saved); i++) {
+		ck_assert(!ckpt_save_steps[saved[i]].folder);
+		step = ckpt_save_one(nodes[0].store, saved[i]);
+		put_tracker(&nodes[0], ckpt_save_steps[saved[i]].name);
+		ck_ok(ckpt_delete(before));
+		ckpt_step_unref(before);
+		before = step;
+	}
+	ckpt_step_unref(before);
+	WAIT_UNTIL(has(&nodes[1], "latest", ckpt_save_steps[saved[2]].name) &&
+		   !lists(&nodes[1], ckpt_save_steps[saved[0]].name));
+	settle();
+	ck_assert(lists(&nodes[1], ckpt_save_steps[saved[2]].name) &&
+		  !lists(&nodes[1], ckpt_save_steps[saved[1]].name));
 	check_alike();
 }
 END_TEST
@@ -673,6 +749,9 @@ int main(void)
 	tcase_add_test(t, folder_that_is_removed_goes_unless_something_new_is_in_it);
 	tcase_add_test(t, lost_table_loses_nothing);
 	tcase_add_test(t, tracker_comes_behind_its_step_and_before_what_was_deleted_later);
+	tcase_add_test(t, trackers_and_deletions_do_not_wait_for_each_other);
+	tcase_add_test(t, folders_that_are_moved_into_each_other_end_nowhere);
+	tcase_add_test(t, mode_comes_to_all);
 	tcase_add_test(t, steps_in_folders_are_in_them_everywhere);
 	tcase_add_checked_fixture(random, setup, teardown);
 	tcase_set_timeout(random, 120);
