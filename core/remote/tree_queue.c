@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <sys/stat.h>
 
+#define YOUNG_NS INT64_C(1000000000)
 #define KEPT_MAX 256u                      // older contents of a file give way where more changes wait
 #define VOID_NS (INT64_C(60) * 1000000000) // an act that was void is not sent again for so long
 #define SENT_MAX 256u                      // of one entry
@@ -245,6 +246,13 @@ static int judge_by(void *arg, const struct ckpt_state *state)
 	return 0;
 }
 
+static bool is_young(const struct ckpt_tree_item *it)
+{
+	int64_t age_ns = ckpt_sys.now_ns() - it->file.ctime_ns;
+
+	return age_ns >= 0 && age_ns < YOUNG_NS;
+}
+
 static struct said judge(const struct ckpt_tree_sending *to, const struct ckpt_tree_item *it)
 {
 	struct said s = {.it = it,
@@ -256,6 +264,8 @@ static struct said judge(const struct ckpt_tree_sending *to, const struct ckpt_t
 	if (s.verdict == SEND && it->kind == CKPT_ACT_FILE && to->before == UINT64_MAX && s.seen && s.seen->pushed_ns &&
 	    ckpt_sys.mono_ns() - s.seen->pushed_ns < (it->large ? AGAIN_LARGE_NS : AGAIN_NS))
 		s.verdict = LATER;
+	if (s.verdict == SEND && it->kind == CKPT_ACT_FILE && to->before == UINT64_MAX && !s.seen && is_young(it))
+		s.verdict = LATER; // it may be about to be renamed
 	if (s.verdict == SEND && it->sent_ns && ckpt_sys.mono_ns() - it->sent_ns < VOID_NS)
 		s.verdict = LATER; // it is in the log, and was void
 	return s;

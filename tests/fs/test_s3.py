@@ -413,8 +413,8 @@ def test_a_tracker_goes_back_and_forth(node):
     temp.write_text("3000")
     temp.rename(first / "latest_checkpointed_iteration.txt")
     shows(second, "latest_checkpointed_iteration.txt", "3000")
-    first.wait()
-    assert sorted(first.listing()) == sorted(second.listing()) == ["latest_checkpointed_iteration.txt"]
+    for n in (first, second):
+        wait_until(lambda n=n: n.listing() == ["latest_checkpointed_iteration.txt"], SEEN, "the tracker alone")
     assert first.errors() == second.errors() == []
 
 
