@@ -1,21 +1,22 @@
 // Every limit on a size that comes from outside, in one place.
 #pragma once
 
-#define CKPT_NAME_MAX 255                       // bytes in one path component
-#define CKPT_DEPTH_MAX 64                       // directory levels below a step
-#define CKPT_KEY_NAME_MAX 200                   // a longer percent-encoded step name is keyed by its hash
-#define CKPT_STEP_FILES_MAX (1u << 20)          // entries of one manifest
-#define CKPT_CHUNK_BYTES_MAX (64u << 20)        // a piece of a file that has a hash of its own
-#define CKPT_BASED_BYTES_MAX (4u << 20)         // a chunk that is decoded beside others
-#define CKPT_BASE_PIECES_MAX 2u                 // those that are its base, one behind the other
-#define CKPT_BASE_DEPTH_MAX 2u                  // a base may have a base, which has none
-#define CKPT_PACK_BYTES_MAX (UINT64_C(1) << 30) // of an object of chunks
-#define CKPT_MANIFEST_BYTES_MAX (512u << 20)    // encoded manifest
-#define CKPT_RECORD_BYTES_MAX (256u << 10)      // commit record, an embedded manifest included
-#define CKPT_LOG_ENTRY_BYTES_MAX (256u << 10)   // of the log, operations included
-#define CKPT_SNAPSHOT_BYTES_MAX (1u << 30)      // what a log says, behind one entry
-#define CKPT_MANIFEST_EMBED_MAX (64u << 10)     // a larger manifest is an object of its own, m/<sha256>
-#define CKPT_METADATA_BYTES_MAX (64u << 10)     // marker JSON
+#define CKPT_NAME_MAX 255                           // bytes in one path component
+#define CKPT_DEPTH_MAX 64                           // directory levels below a step
+#define CKPT_KEY_NAME_MAX 200                       // a longer percent-encoded step name is keyed by its hash
+#define CKPT_STEP_FILES_MAX (1u << 20)              // entries of one manifest
+#define CKPT_CHUNK_BYTES_MAX (64u << 20)            // a piece of a file that has a hash of its own
+#define CKPT_BASED_BYTES_MAX (4u << 20)             // a chunk that is decoded beside others
+#define CKPT_BASE_PIECES_MAX 2u                     // those that are its base, one behind the other
+#define CKPT_BASE_DEPTH_MAX 2u                      // a base may have a base, which has none
+#define CKPT_PACK_BYTES_MAX (UINT64_C(1) << 30)     // of an object of chunks
+#define CKPT_MANIFEST_BYTES_MAX (512u << 20)        // encoded manifest
+#define CKPT_RECORD_BYTES_MAX (256u << 10)          // commit record, an embedded manifest included
+#define CKPT_LOG_ENTRY_BYTES_MAX (256u << 10)       // of the log, operations included
+#define CKPT_SNAPSHOT_BYTES_MAX (1u << 30)          // what a log says, behind one entry
+#define CKPT_REMOTE_SNAPSHOT_BYTES_MAX (256u << 20) // of a remote's log, records included
+#define CKPT_MANIFEST_EMBED_MAX (64u << 10)         // a larger manifest is an object of its own, m/<sha256>
+#define CKPT_METADATA_BYTES_MAX (64u << 10)         // marker JSON
 #define CKPT_METADATA_DEPTH_MAX 32
 #define CKPT_META_XATTRS_MAX 64                  // of a staged step, user.ckptfs.meta.*
 #define CKPT_META_VALUE_MAX (4u << 10)           // bytes in one of them

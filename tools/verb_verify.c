@@ -9,6 +9,7 @@
 #include "core/base/uuid.h"
 #include "core/cold/dedupe.h"
 #include "core/log/snapshot.h"
+#include "core/state/jump.h"
 #include "core/step/errlog.h"
 #include "core/step/trash.h"
 #include "tools/check.h"
@@ -121,19 +122,38 @@ static int check_entry(void *arg, const char *key, const struct ckpt_object *inf
 	return 0;
 }
 
+static int read_copy(const struct ckpt_store *s, const char *key)
+{
+	struct ckpt_state *state = NULL;
+	struct ckpt_log_position at;
+	CLEANUP_FREE void *data = NULL;
+	size_t len;
+	int rc = ckpt_objects_get_all(s->objects, key, CKPT_REMOTE_SNAPSHOT_BYTES_MAX, &data, &len, NULL);
+
+	if (!rc)
+		rc = ckpt_jump_state(s->id, ckpt_snapshot_copy_number(key), data, len, &at, &state);
+	ckpt_state_free(state);
+	return rc;
+}
+
+static int read_snapshot(const struct ckpt_store *s, const char *key)
+{
+	CLEANUP_FREE void *state = NULL;
+	struct ckpt_log_position at;
+	size_t len;
+
+	return ckpt_snapshot_read(s->objects, s->id, ckpt_log_number(key), &at, &state, &len);
+}
+
 static int check_snapshot(void *arg, const char *key, const struct ckpt_object *info __attribute__((unused)))
 {
 	struct verify *v = arg;
-	struct ckpt_log_position at;
-	void *state = NULL;
-	size_t len;
-	int rc = ckpt_snapshot_read(v->l.store->objects, v->l.store->id, ckpt_log_number(key), &at, &state, &len);
+	int rc = ckpt_snapshot_copy_number(key) ? read_copy(v->l.store, key) : read_snapshot(v->l.store, key);
 
 	v->object = key;
 	if (rc)
 		bad(v, key, rc == -EBADMSG ? "is no snapshot of this log, or is damaged" : strerror(-rc));
 	v->object = NULL;
-	free(state);
 	return 0;
 }
 

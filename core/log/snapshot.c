@@ -16,9 +16,11 @@ enum {
 
 #define SECTION_HEAD CKPT_FOURCC('H', 'E', 'A', 'D')
 #define SECTION_STATE CKPT_FOURCC('S', 'T', 'A', 'T')
+#define SECTION_RECORDS CKPT_FOURCC('R', 'E', 'C', 'S')
 #define NEWEST_KEPT 2
+#define COPY "snap/remote-"
 
-static const uint32_t known_sections[] = {SECTION_HEAD, SECTION_STATE};
+static const uint32_t known_sections[] = {SECTION_HEAD, SECTION_STATE, SECTION_RECORDS};
 static const struct ckpt_container_kind snapshot_kind = {
 	.magic = {'c', 'k', 'p', 't', '-', 's', 'n', 'p'},
 	.major = 1,
@@ -27,38 +29,50 @@ static const struct ckpt_container_kind snapshot_kind = {
 	.bytes_max = CKPT_SNAPSHOT_BYTES_MAX,
 };
 
-struct snapshot {
-	struct ckpt_log_position at;
-	const void *state; // in data
-	size_t len;
-	void *data;
-};
-
 void ckpt_snapshot_key(uint64_t seq, char ret_key[CKPT_SNAPSHOT_KEY_MAX])
 {
 	snprintf(ret_key, CKPT_SNAPSHOT_KEY_MAX, "snap/%016" PRIx64, seq);
 }
 
-static int encode(const char *store_id, const struct ckpt_log_position *at, const void *state, size_t len,
-		  void **ret_data, size_t *ret_len)
+void ckpt_snapshot_copy_key(uint64_t seq, char ret_key[CKPT_SNAPSHOT_KEY_MAX])
 {
-	uint8_t head[HEAD_BYTES] = {0};
-	const struct ckpt_section sections[] = {
-		{.type = SECTION_HEAD, .required = true, .data = head, .len = sizeof(head)},
-		{.type = SECTION_STATE, .required = true, .data = state, .len = len}};
-
-	memcpy(head + HEAD_STORE, store_id, CKPT_UUID_LEN);
-	ckpt_put64(head + HEAD_SEQ, at->seq);
-	memcpy(head + HEAD_SHA256, at->sha256, CKPT_SHA256_LEN);
-	return ckpt_container_encode(&snapshot_kind, 0, 0, sections, ARRAY_LEN(sections), ret_data, ret_len);
+	snprintf(ret_key, CKPT_SNAPSHOT_KEY_MAX, COPY "%016" PRIx64, seq);
 }
 
-static int decode(const char *store_id, uint64_t seq, struct snapshot *s, size_t len)
+uint64_t ckpt_snapshot_copy_number(const char *key)
 {
-	struct ckpt_section head, state;
+	char plain[CKPT_SNAPSHOT_KEY_MAX];
+
+	if (strncmp(key, COPY, strlen(COPY)) != 0)
+		return 0;
+	snprintf(plain, sizeof(plain), "snap/%s", key + strlen(COPY));
+	return ckpt_log_number(plain);
+}
+
+int ckpt_snapshot_encode(const char *store_id, const struct ckpt_snapshot *s, void **ret_data, size_t *ret_len)
+{
+	uint8_t head[HEAD_BYTES] = {0};
+	struct ckpt_section sections[3] = {{.type = SECTION_HEAD, .required = true, .data = head, .len = sizeof(head)}};
+	size_t count = 1;
+
+	memcpy(head + HEAD_STORE, store_id, CKPT_UUID_LEN);
+	ckpt_put64(head + HEAD_SEQ, s->at.seq);
+	memcpy(head + HEAD_SHA256, s->at.sha256, CKPT_SHA256_LEN);
+	if (s->records) // in front of the state, so that their place does not depend on it
+		sections[count++] = (struct ckpt_section){
+			.type = SECTION_RECORDS, .required = true, .data = s->records, .len = s->records_len};
+	sections[count++] =
+		(struct ckpt_section){.type = SECTION_STATE, .required = true, .data = s->state, .len = s->state_len};
+	return ckpt_container_encode(&snapshot_kind, 0, 0, sections, count, ret_data, ret_len);
+}
+
+int ckpt_snapshot_decode(const char *store_id, uint64_t seq, const void *data, size_t len, struct ckpt_snapshot *ret)
+{
+	struct ckpt_section head, state, records;
+	struct ckpt_snapshot s = {0};
 	struct ckpt_container c;
 	const uint8_t *p;
-	int rc = ckpt_container_parse(&snapshot_kind, s->data, len, &c);
+	int rc = ckpt_container_parse(&snapshot_kind, data, len, &c);
 
 	if (rc)
 		return rc;
@@ -66,38 +80,52 @@ static int decode(const char *store_id, uint64_t seq, struct snapshot *s, size_t
 	    ckpt_container_find(&c, SECTION_STATE, &state))
 		return -EBADMSG;
 	p = head.data;
-	s->at.seq = ckpt_get64(p + HEAD_SEQ);
-	memcpy(s->at.sha256, p + HEAD_SHA256, CKPT_SHA256_LEN);
-	s->state = state.data;
-	s->len = state.len;
-	return s->at.seq == seq && !memcmp(p + HEAD_STORE, store_id, CKPT_UUID_LEN) ? 0 : -EBADMSG;
+	s.at.seq = ckpt_get64(p + HEAD_SEQ);
+	memcpy(s.at.sha256, p + HEAD_SHA256, CKPT_SHA256_LEN);
+	s.state = state.data;
+	s.state_len = state.len;
+	if (!ckpt_container_find(&c, SECTION_RECORDS, &records)) {
+		if ((const uint8_t *)records.data - (const uint8_t *)data != CKPT_SNAPSHOT_RECORDS_AT)
+			return -EBADMSG;
+		s.records = records.data;
+		s.records_len = records.len;
+	}
+	if (s.at.seq != seq || memcmp(p + HEAD_STORE, store_id, CKPT_UUID_LEN) != 0)
+		return -EBADMSG;
+	*ret = s;
+	return 0;
 }
 
-// Free s->data.
-static int read_one(struct ckpt_objects *objects, const char *store_id, uint64_t seq, struct snapshot *s)
+// Free *ret_data.
+static int read_one(struct ckpt_objects *objects, const char *store_id, uint64_t seq, void **ret_data,
+		    struct ckpt_snapshot *ret)
 {
 	char key[CKPT_SNAPSHOT_KEY_MAX];
+	void *data;
 	size_t len;
 	int rc;
 
 	ckpt_snapshot_key(seq, key);
-	*s = (struct snapshot){0};
-	rc = ckpt_objects_get_all(objects, key, CKPT_SNAPSHOT_BYTES_MAX, &s->data, &len, NULL);
-	if (!rc)
-		rc = decode(store_id, seq, s, len);
+	rc = ckpt_objects_get_all(objects, key, CKPT_SNAPSHOT_BYTES_MAX, &data, &len, NULL);
 	if (rc)
-		free(TAKE_PTR(s->data));
-	return rc == -EFBIG ? -EBADMSG : rc;
+		return rc == -EFBIG ? -EBADMSG : rc;
+	rc = ckpt_snapshot_decode(store_id, seq, data, len, ret);
+	if (rc)
+		free(data);
+	else
+		*ret_data = data;
+	return rc;
 }
 
 int ckpt_snapshot_put(struct ckpt_objects *objects, const char *store_id, const struct ckpt_log_position *at,
 		      const void *state, size_t len)
 {
-	CLEANUP_FREE void *data = NULL;
+	const struct ckpt_snapshot s = {.at = *at, .state = state, .state_len = len};
+	CLEANUP_FREE void *data = NULL, *back_data = NULL;
 	char key[CKPT_SNAPSHOT_KEY_MAX];
-	struct snapshot back;
+	struct ckpt_snapshot back;
 	size_t data_len;
-	int rc = encode(store_id, at, state, len, &data, &data_len);
+	int rc = ckpt_snapshot_encode(store_id, &s, &data, &data_len);
 
 	if (rc)
 		return rc;
@@ -108,25 +136,23 @@ int ckpt_snapshot_put(struct ckpt_objects *objects, const char *store_id, const 
 	if (rc)
 		rc = ckpt_objects_sync(objects, key);
 	if (!rc)
-		rc = read_one(objects, store_id, at->seq, &back);
-	if (rc)
-		return rc;
-	free(back.data);
-	return memcmp(back.at.sha256, at->sha256, CKPT_SHA256_LEN) != 0 ? -EBADMSG : 0;
+		rc = read_one(objects, store_id, at->seq, &back_data, &back);
+	return rc ? rc : memcmp(back.at.sha256, at->sha256, CKPT_SHA256_LEN) != 0 ? -EBADMSG : 0;
 }
 
 int ckpt_snapshot_read(struct ckpt_objects *objects, const char *store_id, uint64_t seq,
 		       struct ckpt_log_position *ret_at, void **ret_state, size_t *ret_len)
 {
-	struct snapshot s;
-	int rc = read_one(objects, store_id, seq, &s);
+	struct ckpt_snapshot s;
+	void *data;
+	int rc = read_one(objects, store_id, seq, &data, &s);
 
 	if (rc)
 		return rc;
-	memmove(s.data, s.state, s.len);
+	memmove(data, s.state, s.state_len);
 	*ret_at = s.at;
-	*ret_state = s.data;
-	*ret_len = s.len;
+	*ret_state = data;
+	*ret_len = s.state_len;
 	return 0;
 }
 
@@ -178,14 +204,14 @@ static int find_kept(struct ckpt_objects *objects, const char *store_id, const s
 
 	*ret_seq = 0;
 	for (size_t i = n->count; i-- > 0 && whole < NEWEST_KEPT;) {
-		struct snapshot s;
-		int rc = read_one(objects, store_id, n->at[i], &s);
+		CLEANUP_FREE void *data = NULL;
+		struct ckpt_snapshot s;
+		int rc = read_one(objects, store_id, n->at[i], &data, &s);
 
 		if (rc == -EBADMSG || rc == -ENOENT)
 			continue;
 		if (rc)
 			return rc;
-		free(s.data);
 		whole++;
 		*ret_seq = whole == NEWEST_KEPT ? n->at[i] : 0;
 	}

@@ -7,8 +7,24 @@
 
 #include "core/log/log.h"
 
-#define CKPT_SNAPSHOT_KEY_MAX (sizeof("snap/") + 16)
+#define CKPT_SNAPSHOT_KEY_MAX (sizeof("snap/remote-") + 16)
 void ckpt_snapshot_key(uint64_t seq, char ret_key[CKPT_SNAPSHOT_KEY_MAX]);
+// "snap/remote-SEQ": the copy that a node has of a snapshot of its remote. It is none of the node's own log.
+void ckpt_snapshot_copy_key(uint64_t seq, char ret_key[CKPT_SNAPSHOT_KEY_MAX]);
+uint64_t ckpt_snapshot_copy_number(const char *key); // 0: it is no such key
+
+// A snapshot as bytes. One of a remote's log is whole by itself: it has the records that its state names, in bytes of its own.
+struct ckpt_snapshot {
+	struct ckpt_log_position at;
+	const void *state, *records; // records: NULL: it has none
+	size_t state_len, records_len;
+};
+#define CKPT_SNAPSHOT_RECORDS_AT 192u // where records begin, in bytes of the whole
+// malloc'ed; -EFBIG, -ENOMEM.
+int ckpt_snapshot_encode(const char *store_id, const struct ckpt_snapshot *snapshot, void **ret_data, size_t *ret_len);
+// It borrows the data. -EBADMSG: damaged, of another store, or not the one behind this entry.
+int ckpt_snapshot_decode(const char *store_id, uint64_t seq, const void *data, size_t len,
+			 struct ckpt_snapshot *ret_snapshot);
 
 // The state behind the entry at. 0: it is there, durably, and was read back; also if it was there before. -EFBIG.
 int ckpt_snapshot_put(struct ckpt_objects *objects, const char *store_id, const struct ckpt_log_position *at,

@@ -149,7 +149,8 @@ static int take_entry(void *arg, const struct ckpt_log_entry *entry)
 	if (!rc)
 		rc = ckpt_journal_pull(
 			r->store->journal,
-			&(struct ckpt_pull){.host = "", .entry = entry->data, .entry_len = entry->data_len});
+			&(struct ckpt_pull){.host = "", .entry = entry->data, .entry_len = entry->data_len},
+			1);
 	if (!rc && on_tree)
 		ckpt_tree_carry_out(r->tree);
 	return rc;
@@ -184,7 +185,7 @@ static int attach(struct ckpt_remote *r)
 	char host[CKPT_PULL_HOST_MAX + 1];
 
 	host_name(host);
-	return ckpt_journal_pull(r->store->journal, &(struct ckpt_pull){.host = host});
+	return ckpt_journal_pull(r->store->journal, &(struct ckpt_pull){.host = host}, 1);
 }
 
 static void tell_failure(struct ckpt_remote *r, int rc)

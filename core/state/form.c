@@ -243,6 +243,14 @@ static int take_node(struct ckpt_state *s, struct cursor *c)
 	return 0;
 }
 
+static bool is_span(const struct ckpt_span *at)
+{
+	uint32_t most = at->seq & CKPT_SPAN_COPY ? CKPT_REMOTE_SNAPSHOT_BYTES_MAX : CKPT_LOG_ENTRY_BYTES_MAX;
+
+	return at->seq & ~CKPT_SPAN_COPY && at->len && at->len <= CKPT_LOG_ENTRY_BYTES_MAX &&
+	       at->offset <= most - at->len;
+}
+
 static int take_version(const struct ckpt_state *s, struct ckpt_state_step *step, const uint8_t *p)
 {
 	uint32_t flags = ckpt_get32(p + 4);
@@ -260,8 +268,7 @@ static int take_version(const struct ckpt_state *s, struct ckpt_state_step *step
 	memcpy(v.by.actor.comm, p + 40, sizeof(v.by.actor.comm));
 	if (v.by.node >= s->node_count || !ckpt_comm_check(v.by.actor.comm))
 		return -EBADMSG;
-	if (v.version <= ckpt_state_newest(step) || flags & ~(uint32_t)FLAGS_ALL || !v.record.seq || !v.record.len ||
-	    v.record.len > CKPT_LOG_ENTRY_BYTES_MAX || v.record.offset > CKPT_LOG_ENTRY_BYTES_MAX - v.record.len)
+	if (v.version <= ckpt_state_newest(step) || flags & ~(uint32_t)FLAGS_ALL || !is_span(&v.record))
 		return -EBADMSG;
 	step->versions[step->count++] = v;
 	return 0;

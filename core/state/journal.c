@@ -6,6 +6,7 @@
 #include "core/base/sys.h"
 #include "core/base/util.h"
 #include "core/log/snapshot.h"
+#include "core/state/jump.h"
 #include "core/state/plain.h"
 #include "core/state/shared.h"
 
@@ -42,6 +43,7 @@ struct ckpt_journal {
 	struct ckpt_state *state;
 	uint64_t snapshot_seq; // of the newest one
 	uint64_t snapshot_bytes, bytes_since;
+	bool jumped; // since: who reads it again has the whole state of a remote to read
 	// Of who leads.
 	struct ckpt_log *log;
 };
@@ -57,10 +59,40 @@ static struct waiting *of_batch(struct ckpt_journal *j, const struct ckpt_operat
 	return w;
 }
 
-// A replay after -ENOMEM finds the first operations of the entry applied: they are void then.
-static int apply_entry(void *arg, const struct ckpt_log_entry *entry)
+struct jumped {
+	struct ckpt_log_position at;
+	struct ckpt_state *to; // NULL: the entry has no JUMP, or one that was made
+};
+
+static void jumped_done(struct jumped *jumped)
 {
-	struct ckpt_journal *j = arg;
+	ckpt_state_free(jumped->to);
+}
+
+// A copy goes when nobody needs it: a newer snapshot has what it said.
+static int read_copy(struct ckpt_journal *j, const struct ckpt_operation *op, struct jumped *ret)
+{
+	struct ckpt_jump jump;
+	uint64_t seq;
+	int rc = ckpt_jump_decode(op->body, op->len, &jump);
+
+	if (rc)
+		return rc;
+	ckpt_lock_take(&j->lock);
+	seq = ckpt_state_remote(j->state).seq;
+	ckpt_lock_drop(&j->lock);
+	if (ret->at.seq) // one is alone in its entry
+		return -EBADMSG;
+	ret->at.seq = jump.seq;
+	if (jump.seq <= seq)
+		return 0;
+	rc = ckpt_jump_copy_read(j->objects, j->store_id, &jump, &ret->at, &ret->to);
+	return rc == -ENOENT ? -ESTALE : rc;
+}
+
+// A replay after -ENOMEM finds the first operations of the entry applied: they are void then.
+static int apply_operations(struct ckpt_journal *j, const struct ckpt_log_entry *entry, struct jumped *jumped)
+{
 	struct ckpt_operation op;
 	LOCK_SCOPE(&j->lock);
 
@@ -69,16 +101,30 @@ static int apply_entry(void *arg, const struct ckpt_log_entry *entry)
 				       .offset = (uint32_t)((const uint8_t *)op.body - entry->data),
 				       .len = (uint32_t)op.len};
 		struct waiting *w = of_batch(j, &op);
-		int rc = ckpt_state_apply(j->state, j->store_id, &op, &at);
+		int rc = op.kind == CKPT_JUMP_KIND ? ckpt_state_jump(j->state, &op, &jumped->at, jumped->to)
+						   : ckpt_state_apply(j->state, j->store_id, &op, &at);
 
 		if (rc < 0)
 			return rc;
 		if (w)
 			w->rc = rc == CKPT_STATE_VOID ? -ESTALE : 0;
 		j->news |= !w;
+		j->jumped |= op.kind == CKPT_JUMP_KIND && !rc;
 	}
 	j->bytes_since += entry->operations_len;
 	return 0;
+}
+
+static int apply_entry(void *arg, const struct ckpt_log_entry *entry)
+{
+	CLEANUP(jumped_done) struct jumped jumped = {0};
+	struct ckpt_journal *j = arg;
+	struct ckpt_operation op;
+	int rc = 0;
+
+	for (size_t cursor = 0; !rc && ckpt_log_entry_next(entry, &cursor, &op);)
+		rc = op.kind == CKPT_JUMP_KIND ? read_copy(j, &op, &jumped) : 0;
+	return rc ? rc : apply_operations(j, entry, &jumped);
 }
 
 static void lead_locked(struct ckpt_journal *j)
@@ -131,6 +177,7 @@ static int begin(struct ckpt_journal *j)
 	j->snapshot_seq = at.seq;
 	j->snapshot_bytes = len;
 	j->bytes_since = 0;
+	j->jumped = false;
 	return 0;
 }
 
@@ -355,26 +402,39 @@ static void lead_batch_locked(struct ckpt_journal *j)
 	answer_locked(j, rc, sent);
 }
 
-// With the operation's body and kind.
-static int append_operation(struct ckpt_journal *j, struct waiting *w, bool *ret_unknown)
+static void wait_locked(struct ckpt_journal *j, const struct waiting *w)
 {
-	int rc = ckpt_sys.random(w->op.nonce, sizeof(w->op.nonce));
-
-	if (rc)
-		return rc;
-	memcpy(w->op.node, j->node, sizeof(w->op.node));
-	w->op.actor = ckpt_actor_get();
-	w->op.required = true;
-	LOCK_SCOPE(&j->lock);
-	*j->last = w;
-	j->last = &w->next;
 	while (!w->done)
 		if (j->led)
 			ckpt_lock_wait(&j->quiet, &j->lock);
 		else
 			lead_batch_locked(j);
-	*ret_unknown = w->unknown;
-	return w->rc;
+}
+
+// With the bodies and kinds of the operations. That of the first that failed.
+static int append_operations(struct ckpt_journal *j, struct waiting *w, size_t count, bool *ret_unknown)
+{
+	int rc = 0;
+
+	for (size_t i = 0; i < count && !rc; i++) {
+		rc = ckpt_sys.random(w[i].op.nonce, sizeof(w[i].op.nonce));
+		memcpy(w[i].op.node, j->node, sizeof(w[i].op.node));
+		w[i].op.actor = ckpt_actor_get();
+		w[i].op.required = true;
+	}
+	if (rc)
+		return rc;
+	LOCK_SCOPE(&j->lock);
+	for (size_t i = 0; i < count; i++) {
+		*j->last = &w[i];
+		j->last = &w[i].next;
+	}
+	for (size_t i = 0; i < count; i++) {
+		wait_locked(j, &w[i]);
+		*ret_unknown |= w[i].unknown;
+		rc = rc ? rc : w[i].rc;
+	}
+	return rc;
 }
 
 int ckpt_journal_append(struct ckpt_journal *j, const struct ckpt_act *act, bool frees, bool *ret_unknown)
@@ -385,23 +445,54 @@ int ckpt_journal_append(struct ckpt_journal *j, const struct ckpt_act *act, bool
 
 	*ret_unknown = false;
 	w.op.body = body;
-	return rc ? rc : append_operation(j, &w, ret_unknown);
+	return rc ? rc : append_operations(j, &w, 1, ret_unknown);
 }
 
 // --- Beside the log of a remote -------------------------------------------------------------------------------------------
 
-int ckpt_journal_pull(struct ckpt_journal *j, const struct ckpt_pull *pull)
+static int make_pull(const struct ckpt_journal *j, const struct ckpt_pull *pull, struct ckpt_operation *op)
 {
-	struct waiting w = {.op.kind = CKPT_PULL_KIND};
-	CLEANUP_FREE void *body = NULL;
-	bool unknown;
-	int rc = ckpt_pull_encode(pull, &body, &w.op.len);
+	void *body;
+	int rc = ckpt_pull_encode(pull, &body, &op->len);
 
-	w.op.body = body;
+	if (rc)
+		return rc;
+	op->kind = CKPT_PULL_KIND;
+	op->body = body;
+	return ckpt_pull_check(j->store_id, body, op->len); // behind it stands what could not be read any more
+}
+
+int ckpt_journal_pull(struct ckpt_journal *j, const struct ckpt_pull *pulls, size_t count)
+{
+	CLEANUP_FREE struct waiting *w = ckpt_calloc(count, sizeof(*w));
+	bool unknown = false;
+	size_t made = 0;
+	int rc = w ? 0 : -ENOMEM;
+
+	while (made < count && !rc) {
+		rc = make_pull(j, &pulls[made], &w[made].op);
+		made++;
+	}
 	if (!rc)
-		rc = ckpt_pull_check(j->store_id, body, w.op.len); // behind it stands what could not be read any more
-	if (!rc)
-		rc = append_operation(j, &w, &unknown);
+		rc = append_operations(j, w, count, &unknown);
+	for (size_t i = 0; i < made; i++)
+		free((void *)(uintptr_t)w[i].op.body);
+	return rc == -ESTALE ? 0 : rc;
+}
+
+int ckpt_journal_jump(struct ckpt_journal *j, uint64_t seq, const void *data, size_t len)
+{
+	struct ckpt_jump jump = {.seq = seq, .bytes = len};
+	uint8_t body[CKPT_JUMP_BYTES];
+	struct waiting w = {.op = {.kind = CKPT_JUMP_KIND, .body = body, .len = sizeof(body)}};
+	bool unknown = false;
+	int rc = ckpt_jump_copy_put(j->objects, seq, data, len);
+
+	if (rc)
+		return rc;
+	ckpt_sha256(data, len, jump.sha256);
+	ckpt_jump_encode(&jump, body);
+	rc = append_operations(j, &w, 1, &unknown);
 	return rc == -ESTALE ? 0 : rc;
 }
 
@@ -512,13 +603,13 @@ static int find_version(struct ckpt_journal *j, const char *id, uint32_t version
 int ckpt_journal_read(struct ckpt_journal *j, const struct ckpt_span *at, void **ret_data)
 {
 	CLEANUP_FREE uint8_t *data = ckpt_calloc(1, (size_t)at->len + 1);
-	char key[CKPT_LOG_KEY_MAX];
+	char key[CKPT_SNAPSHOT_KEY_MAX];
 	size_t got = 0;
 	int rc;
 
 	if (!data)
 		return -ENOMEM;
-	ckpt_log_key(at->seq, key);
+	ckpt_span_key(at, key);
 	rc = at->len ? ckpt_objects_get(j->objects, key, at->offset, data, at->len, &got, NULL) : 0;
 	if (rc || got != at->len)
 		return rc ? rc : -EBADMSG;
@@ -723,7 +814,8 @@ int ckpt_journal_snapshot(struct ckpt_journal *j, bool now)
 	at = ckpt_log_position(j->log);
 	follow_locked(j);
 	due = at.seq != j->snapshot_seq &&
-	      (now || (at.seq - j->snapshot_seq >= SNAPSHOT_ENTRIES && j->bytes_since >= j->snapshot_bytes / 2));
+	      (now || j->jumped ||
+	       (at.seq - j->snapshot_seq >= SNAPSHOT_ENTRIES && j->bytes_since >= j->snapshot_bytes / 2));
 	if (due)
 		rc = ckpt_state_encode(j->state, &data, &len);
 	if (due && !rc)
@@ -736,8 +828,11 @@ int ckpt_journal_snapshot(struct ckpt_journal *j, bool now)
 		j->snapshot_seq = at.seq;
 		j->snapshot_bytes = len;
 		j->bytes_since = 0;
+		j->jumped = false;
 		ckpt_lock_drop(&j->lock);
 		rc = ckpt_log_trim(j->objects, j->store_id, at.seq, is_needed, &n);
+		if (!rc)
+			rc = ckpt_jump_copies_trim(j->objects, j->store_id, is_needed, &n);
 	}
 	free(n.at);
 	return rc;

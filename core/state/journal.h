@@ -68,9 +68,13 @@ struct ckpt_journal_by {
 };
 int ckpt_journal_by(struct ckpt_journal *j, const char *id, uint32_t version, struct ckpt_journal_by *ret_by);
 
-// Of a node's log beside that of a remote (shared.h). One that does not fit is passed over: what it says is known. -EBADMSG, -ENOTSUP:
-// its entry cannot be applied, and was not appended. The outcome of one that failed otherwise is unknown; it may be made again.
-int ckpt_journal_pull(struct ckpt_journal *j, const struct ckpt_pull *pull);
+// Of a node's log beside that of a remote (shared.h): so many, in order, that share entries. One that does not fit is passed over: what it
+// says is known. -EBADMSG, -ENOTSUP: an entry cannot be applied, and nothing was appended. The outcome of those that failed otherwise
+// is unknown; they may be made again.
+int ckpt_journal_pull(struct ckpt_journal *j, const struct ckpt_pull *pulls, size_t count);
+// Over all entries of the remote up to seq, by a snapshot of it that was checked (ckpt_jump_state()). Errors as of a PULL. This node has read
+// the entry that follows the last one before which it may have put one, and puts none meanwhile.
+int ckpt_journal_jump(struct ckpt_journal *j, uint64_t seq, const void *data, size_t len);
 // Another name for a new step whose own another node has taken: the n-th, from 1. -ENOENT: the store has no remote, and so no other node;
 // -EEXIST: that name is taken, too.
 int ckpt_journal_other_name(struct ckpt_journal *j, const char *folder_id, const char *name, unsigned n,

@@ -21,8 +21,7 @@ enum {
 	ACT_BYTES = 8,
 };
 
-#define VERSIONS_OF_MERGE 3u         // at most so many are added by one
-#define VERSION_MAX (UINT32_MAX / 2) // of what others say: there is always a next one
+#define VERSIONS_OF_MERGE 3u // at most so many are added by one
 
 static size_t padded(size_t len)
 {
@@ -76,26 +75,6 @@ bool ckpt_state_was_replaced(const struct ckpt_state_step *step)
 
 // --- Changed steps ------------------------------------------------------------------------------------------------------
 
-static struct ckpt_state_step *clone(const struct ckpt_state_step *of)
-{
-	struct ckpt_state_step *step = calloc(1, sizeof(*step));
-
-	if (!step)
-		return NULL;
-	*step = *of;
-	step->versions = NULL;
-	step->shared = NULL;
-	step->since = step->latest = 0;
-	step->count = step->cap = 0;
-	if (ckpt_state_make_room(step, of->count)) {
-		ckpt_state_step_free(step);
-		return NULL;
-	}
-	memcpy(step->versions, of->versions, of->count * sizeof(*of->versions));
-	step->count = of->count;
-	return step;
-}
-
 static int make_changed_room(struct ckpt_state *s, size_t more)
 {
 	return ckpt_grow((void **)&s->changed, &s->changed_cap, s->changed_count + more, sizeof(*s->changed));
@@ -139,7 +118,7 @@ static int keep(struct ckpt_state *s, const char *id, uint64_t number)
 		step->latest = number;
 	if (!step || step->since)
 		return 0;
-	step->shared = clone(step);
+	step->shared = ckpt_state_step_clone(step);
 	if (!step->shared)
 		return -ENOMEM;
 	add_changed(s, step, number);
@@ -351,6 +330,8 @@ struct pull {
 	const uint8_t *entry_data;
 	size_t entry_len;
 	struct ckpt_log_entry entry;
+	const struct ckpt_state
+		*to; // of a jump: what takes the place of all that was read of the remote's log; else NULL
 	struct ckpt_state_step **bases; // of each changed step, as the remote had it before; owned
 };
 
@@ -414,7 +395,7 @@ static int check_record(const struct pull *p, const struct ckpt_act *a)
 	if (rc || !ckpt_act_has_record(a->kind))
 		return rc;
 	rc = strcmp(r.store_id, p->store_id) || r.summary.deleted || !*r.summary.session ||
-			     r.summary.version > VERSION_MAX
+			     r.summary.version > CKPT_STATE_VERSION_MAX
 		     ? -EBADMSG
 		     : 0;
 	ckpt_record_done(&r);
@@ -431,7 +412,7 @@ static int check_operation(const struct pull *p, const struct ckpt_operation *op
 	if (op->kind >= CKPT_ACT_KINDS)
 		return op->required ? -ENOTSUP : 0;
 	rc = ckpt_act_decode(op->kind, op->body, op->len, &a);
-	if (!rc && a.version > VERSION_MAX)
+	if (!rc && a.version > CKPT_STATE_VERSION_MAX)
 		rc = -EBADMSG;
 	return rc ? rc : check_record(p, &a);
 }
@@ -449,6 +430,14 @@ static int check_entry(struct pull *p)
 	return rc;
 }
 
+// How many versions a changed step may have in the remote's log afterwards.
+static size_t versions_to_come(const struct pull *p, const struct ckpt_state_step *c)
+{
+	const struct ckpt_state_step *theirs = p->to ? ckpt_table_find(p->to, c->id) : c->shared;
+
+	return (theirs ? theirs->count : 0) + p->entry.count;
+}
+
 // The table becomes that of the remote. A changed step holds the place of its base from then on: it has none.
 static int lift(struct pull *p)
 {
@@ -460,9 +449,9 @@ static int lift(struct pull *p)
 		return -ENOMEM;
 	for (size_t i = 0; i < s->changed_count && !rc; i++) {
 		struct ckpt_state_step *c = s->changed[i];
-		size_t most = (c->shared ? c->shared->count : 0) + p->entry.count + VERSIONS_OF_MERGE;
+		size_t most = versions_to_come(p, c) + VERSIONS_OF_MERGE;
 
-		if (c->shared && !(p->bases[i] = clone(c->shared)))
+		if (c->shared && !(p->bases[i] = ckpt_state_step_clone(c->shared)))
 			rc = -ENOMEM;
 		if (!rc && most > c->count)
 			rc = ckpt_state_make_room(c, most - c->count);
@@ -477,6 +466,12 @@ static int lift(struct pull *p)
 		if (s->changed[i]->shared)
 			ckpt_table_insert(s, TAKE_PTR(s->changed[i]->shared));
 	return rc;
+}
+
+static void bases_done(struct pull *p)
+{
+	for (size_t i = 0; p->bases && i < p->s->changed_count; i++)
+		ckpt_state_step_free(p->bases[i]);
 }
 
 static int apply_entry(struct pull *p)
@@ -538,9 +533,8 @@ static void drop_what_is_over(struct pull *p, bool by_us)
 }
 
 // All that the remote has is there before a changed step looks for its name.
-static void lower(struct pull *p, const char *own)
+static void lower(struct pull *p, bool by_us)
 {
-	bool by_us = !strcmp(p->entry.node, own);
 	struct ckpt_state *s = p->s;
 	size_t count = s->changed_count;
 
@@ -593,16 +587,55 @@ static int pull_entry(struct pull *p, const struct ckpt_operation *op)
 		rc = make_changed_room(s, p->act_count * 3);
 	if (!rc && (rc = lift(p)) == 0) {
 		rc = apply_entry(p);
-		lower(p, op->node);
+		lower(p, !strcmp(p->entry.node, op->node));
 	} else {
-		for (size_t i = 0; p->bases && i < s->changed_count; i++)
-			ckpt_state_step_free(p->bases[i]);
+		bases_done(p);
 	}
 	free(p->bases);
 	if (!rc)
 		rc = apply_acts(p, op);
 	if (!rc)
 		s->remote = next;
+	return rc;
+}
+
+// Nothing of it can fail once the table is the remote's.
+static int jump(struct pull *p, struct ckpt_state *to)
+{
+	uint32_t *places = ckpt_calloc(to->node_count + 1, sizeof(*places));
+	int rc = places ? lift(p) : -ENOMEM;
+
+	if (rc) {
+		bases_done(p);
+	} else {
+		for (size_t i = 0; i < to->node_count; i++) {
+			places[i] = (uint32_t)ckpt_state_node_place(p->s, to->nodes[i].node);
+			ckpt_state_add_node(p->s, places[i], to->nodes[i].node, to->nodes[i].number);
+		}
+		ckpt_table_map_nodes(to, places);
+		ckpt_table_swap(p->s, to);
+		lower(p, false);
+	}
+	free(p->bases);
+	free(places);
+	return rc;
+}
+
+// This node has read the entry behind the last one before which it may have put one (REMOTE.md L2): all that came since is by others.
+int ckpt_state_jump(struct ckpt_state *s, const struct ckpt_operation *op, const struct ckpt_log_position *at,
+		    struct ckpt_state *to)
+{
+	struct pull p = {.s = s, .to = to};
+	int rc = !s->host || at->seq <= s->remote.seq ? CKPT_STATE_VOID : to ? 0 : -EBADMSG;
+
+	if (ckpt_state_make_node_room(s, (to ? to->node_count : 0) + 1))
+		return -ENOMEM;
+	if (!rc)
+		rc = jump(&p, to);
+	if (!rc)
+		s->remote = *at;
+	if (rc >= 0)
+		ckpt_state_add_node(s, ckpt_state_node_place(s, op->node), op->node, op->number);
 	return rc;
 }
 
@@ -733,7 +766,7 @@ int ckpt_shared_take(struct ckpt_state *s, struct ckpt_state_step *step, struct 
 	int rc = make_changed_room(s, 1);
 
 	if (!rc && !step) { // whatever it was here before it expired
-		step = clone(shared);
+		step = ckpt_state_step_clone(shared);
 		if (step)
 			step->gone = true;
 		else

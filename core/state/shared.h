@@ -14,6 +14,8 @@
 // So all nodes that have read the same log, and have nothing to push, show the same.
 //
 // A PULL whose entry is empty attaches the remote: all that there is is changed then.
+//
+// A JUMP passes many entries at once: the state that another node has read up to some entry takes the place of what was read here.
 #pragma once
 
 #include "core/log/log.h"
@@ -50,6 +52,11 @@ void ckpt_state_other_name(const struct ckpt_state *state, const char *name, uns
 bool ckpt_state_has_changed_files(const struct ckpt_state_step *changed);
 // It was deleted by nobody, but another step was saved over it.
 bool ckpt_state_was_replaced(const struct ckpt_state_step *step);
+// An operation of CKPT_JUMP_KIND (jump.h): to, a state as read up to that position, takes the place of what was read of the remote's log, and
+// changed steps are put on top of it as with a PULL. to has nothing of use afterwards, and is the caller's to free; it may be NULL where
+// that position was passed already. 0; CKPT_STATE_VOID; -EBADMSG to is missing; -ENOMEM, and only the steps of to are still whole.
+int ckpt_state_jump(struct ckpt_state *state, const struct ckpt_operation *op, const struct ckpt_log_position *at,
+		    struct ckpt_state *to);
 
 // --- For core/state -----------------------------------------------------------------------------------------------------
 

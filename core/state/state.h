@@ -14,11 +14,13 @@
 #include "core/log/entry.h"
 #include "core/record/record.h"
 
-// Bytes of an entry.
+// Bytes of an entry; or of the node's copy of a snapshot of its remote (jump.h), which is the one behind entry SEQ of the remote's log: then
+// CKPT_SPAN_COPY is set in seq.
 struct ckpt_span {
 	uint64_t seq;
 	uint32_t offset, len;
 };
+#define CKPT_SPAN_COPY (UINT64_C(1) << 63)
 
 // The process that made a version, and its node, as an index of ckpt_state_node().
 struct ckpt_state_by {

@@ -57,6 +57,26 @@ void ckpt_table_take_name(struct ckpt_state *s, struct ckpt_state_step *step)
 	*slot = step->next_of_name;
 }
 
+struct ckpt_state_step *ckpt_state_step_clone(const struct ckpt_state_step *of)
+{
+	struct ckpt_state_step *step = calloc(1, sizeof(*step));
+
+	if (!step)
+		return NULL;
+	*step = *of;
+	step->versions = NULL;
+	step->shared = NULL;
+	step->since = step->latest = 0;
+	step->count = step->cap = 0;
+	if (ckpt_state_make_room(step, of->count)) {
+		ckpt_state_step_free(step);
+		return NULL;
+	}
+	memcpy(step->versions, of->versions, of->count * sizeof(*of->versions));
+	step->count = of->count;
+	return step;
+}
+
 void ckpt_state_step_free(struct ckpt_state_step *step)
 {
 	if (!step)
@@ -116,6 +136,28 @@ void ckpt_table_take_out(struct ckpt_state *s, struct ckpt_state_step *step)
 		slot = &(*slot)->next_of_id;
 	*slot = step->next_of_id;
 	s->count--;
+}
+
+void ckpt_table_swap(struct ckpt_state *a, struct ckpt_state *b)
+{
+	struct ckpt_state was = *a;
+
+	a->of_id = b->of_id;
+	a->of_name = b->of_name;
+	a->bucket_count = b->bucket_count;
+	a->count = b->count;
+	b->of_id = was.of_id;
+	b->of_name = was.of_name;
+	b->bucket_count = was.bucket_count;
+	b->count = was.count;
+}
+
+void ckpt_table_map_nodes(struct ckpt_state *s, const uint32_t *places)
+{
+	for (size_t i = 0; i < s->bucket_count; i++)
+		for (struct ckpt_state_step *step = s->of_id[i]; step; step = step->next_of_id)
+			for (size_t v = 0; v < step->count; v++)
+				step->versions[v].by.node = places[step->versions[v].by.node];
 }
 
 int ckpt_table_init(struct ckpt_state *s)

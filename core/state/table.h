@@ -42,6 +42,8 @@ struct ckpt_state {
 	struct ckpt_plains plains;
 };
 
+#define CKPT_STATE_VERSION_MAX (UINT32_MAX / 2) // of what others say: there is always a next one
+
 int ckpt_table_init(struct ckpt_state *s); // 0, -ENOMEM; ckpt_table_done() is due in both cases
 void ckpt_table_done(struct ckpt_state *s);
 
@@ -52,7 +54,13 @@ void ckpt_table_take_out(struct ckpt_state *s, struct ckpt_state_step *step); //
 // Around a change of its name.
 void ckpt_table_take_name(struct ckpt_state *s, struct ckpt_state_step *step);
 void ckpt_table_give_name(struct ckpt_state *s, struct ckpt_state_step *step);
+// Each takes the other's steps.
+void ckpt_table_swap(struct ckpt_state *a, struct ckpt_state *b);
+// Of all versions: the node with the place i has the place places[i] from now on.
+void ckpt_table_map_nodes(struct ckpt_state *s, const uint32_t *places);
 void ckpt_state_step_free(struct ckpt_state_step *step); // NULL is fine
+// All of it, but what this node has changed: an unchanged step, in no table. NULL: no memory.
+struct ckpt_state_step *ckpt_state_step_clone(const struct ckpt_state_step *of);
 
 // --- Of state.c, for the others -----------------------------------------------------------------------------------------
 

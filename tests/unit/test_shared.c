@@ -4,9 +4,11 @@
 #include "tests/support/formats.h"
 #include "tests/support/suite.h"
 
+#include "backends/backends.h"
 #include "core/base/util.h"
 #include "core/state/act.h"
 #include "core/state/difference.h"
+#include "core/state/jump.h"
 #include "core/state/shared.h"
 #include "core/state/state.h"
 
@@ -14,19 +16,20 @@
 
 #define STORE "11111111-1111-4111-8111-111111111111"
 
-enum { NODES = 3, ENTRIES_MAX = 4096, STEPS_MAX = 512 };
+enum { NODES = 3, ENTRIES_MAX = 4096, STEPS_MAX = 512, OFFSET = 100 };
 
 struct node {
 	char id[CKPT_UUID_LEN + 1], host[8];
 	struct ckpt_state *state;
 	uint64_t number;
+	struct ckpt_objects *objects; // its log, each operation an entry of its own, and copies of snapshots
 };
 
 static struct node nodes[NODES];
 static struct {
 	void *data;
 	size_t len;
-} entries[ENTRIES_MAX]; // of the remote's log, from 1
+} entries[ENTRIES_MAX], snapshots[ENTRIES_MAX]; // of the remote's log, from 1, and behind each that has one
 static uint64_t end;
 static uint64_t nonces;
 static unsigned ids;
@@ -36,9 +39,14 @@ static unsigned ids;
 static int apply(struct node *n, uint16_t kind, const void *body, size_t len)
 {
 	struct ckpt_operation op = {.number = ++n->number, .kind = kind, .required = true, .body = body, .len = len};
-	struct ckpt_span at = {.seq = n->number, .offset = 100, .len = (uint32_t)len};
+	struct ckpt_span at = {.seq = n->number, .offset = OFFSET, .len = (uint32_t)len};
+	CLEANUP_FREE uint8_t *entry = ckpt_calloc(1, OFFSET + len);
+	char key[CKPT_LOG_KEY_MAX];
 
 	strcpy(op.node, n->id);
+	memcpy(entry + OFFSET, body, len);
+	ckpt_log_key(n->number, key);
+	ck_ok(ckpt_objects_put(n->objects, key, entry, OFFSET + len, NULL));
 	return ckpt_state_apply(n->state, STORE, &op, &at);
 }
 
@@ -65,6 +73,7 @@ static void begin(void)
 		nodes[i].number = 0;
 		nodes[i].state = ckpt_state_new();
 		ck_assert_ptr_nonnull(nodes[i].state);
+		ck_ok(ckpt_mem_new(&nodes[i].objects));
 		attach(&nodes[i]);
 	}
 	nonces = 0;
@@ -73,10 +82,14 @@ static void begin(void)
 
 static void finish(void)
 {
-	for (unsigned i = 0; i < NODES; i++)
+	for (unsigned i = 0; i < NODES; i++) {
 		ckpt_state_free(nodes[i].state);
-	for (uint64_t i = 1; i <= end; i++)
+		ckpt_objects_close(nodes[i].objects);
+	}
+	for (uint64_t i = 1; i <= end; i++) {
 		free(entries[i].data);
+		free(TAKE_PTR(snapshots[i].data));
+	}
 }
 
 // --- Acts ---------------------------------------------------------------------------------------------------------------
@@ -237,6 +250,11 @@ static void put_entry(struct node *n, const struct batch *b)
 	ck_ok(ckpt_log_entry_encode(&e, b->ops, &entries[end].data, &entries[end].len));
 }
 
+static void view_done(struct ckpt_state **view)
+{
+	ckpt_state_free(*view);
+}
+
 // The first of its queue, whose place is taken by nobody: what it says of a step in one entry. Then its own view has it, and shows the same.
 static const struct ckpt_state_step *first_of(struct node *n, bool stuck, struct ckpt_act *ret_acts, size_t *ret_count)
 {
@@ -252,7 +270,8 @@ static const struct ckpt_state_step *first_of(struct node *n, bool stuck, struct
 	return first;
 }
 
-static bool push_next(struct node *n)
+// reads: else the answer was lost, and the node has not looked yet.
+static bool push_next(struct node *n, bool reads)
 {
 	const struct ckpt_state_step *first = NULL;
 	struct ckpt_act acts[CKPT_DIFFERENCE_MAX];
@@ -269,13 +288,14 @@ static bool push_next(struct node *n)
 	put_entry(n, &b);
 	for (uint32_t i = 0; i < b.count; i++)
 		free(b.bodies[i]);
-	pull_all(n);
+	if (reads)
+		pull_all(n);
 	return true;
 }
 
 static void push_all(struct node *n)
 {
-	for (unsigned i = 0; push_next(n); i++)
+	for (unsigned i = 0; push_next(n, true); i++)
 		ck_assert_uint_lt(i, 1000);
 }
 
@@ -288,12 +308,95 @@ static void meet(void)
 		pull_all(&nodes[i]);
 }
 
+// Whoever has read as much makes the same bytes.
+static void put_snapshot(struct node *n)
+{
+	struct ckpt_log_position at = ckpt_state_remote(n->state);
+	CLEANUP(view_done) struct ckpt_state *view = ckpt_state_view(n->state);
+	CLEANUP_FREE void *data = NULL;
+	size_t len;
+
+	ck_assert_ptr_nonnull(view);
+	if (!at.seq)
+		return;
+	ck_ok(ckpt_jump_snapshot(n->objects, STORE, view, &at, &data, &len));
+	if (snapshots[at.seq].data) {
+		ck_assert_uint_eq(snapshots[at.seq].len, len);
+		ck_assert_mem_eq(snapshots[at.seq].data, data, len);
+		return;
+	}
+	snapshots[at.seq].data = TAKE_PTR(data);
+	snapshots[at.seq].len = len;
+}
+
+static void jump_to(struct node *n, uint64_t seq)
+{
+	struct ckpt_operation op = {.number = ++n->number, .kind = CKPT_JUMP_KIND, .required = true};
+	struct ckpt_log_position at;
+	struct ckpt_state *to;
+
+	strcpy(op.node, n->id);
+	ck_ok(ckpt_jump_copy_put(n->objects, seq, snapshots[seq].data, snapshots[seq].len));
+	ck_ok(ckpt_jump_state(STORE, seq, snapshots[seq].data, snapshots[seq].len, &at, &to));
+	ck_assert_int_eq(ckpt_state_jump(n->state, &op, &at, to), 0);
+	ckpt_state_free(to);
+	ck_assert_uint_eq(ckpt_state_remote(n->state).seq, seq);
+}
+
+// To the newest snapshot, once the entry is read that this node may have put.
+static bool jump(struct node *n)
+{
+	uint64_t seq = end;
+
+	if (!pull_next(n))
+		return false;
+	while (seq > ckpt_state_remote(n->state).seq && !snapshots[seq].data)
+		seq--;
+	if (seq == ckpt_state_remote(n->state).seq)
+		return false;
+	jump_to(n, seq);
+	return true;
+}
+
 static size_t changes(const struct node *n)
 {
 	size_t count;
 
 	(void)ckpt_state_changed(n->state, &count);
 	return count;
+}
+
+static bool is_deleted_alone(const struct ckpt_state_step *step)
+{
+	return step->since && !step->shared && step->deleted_by;
+}
+
+static void check_same(const struct ckpt_state_step *a, const struct ckpt_state_step *b)
+{
+	ck_assert_ptr_nonnull(b);
+	ck_assert_str_eq(a->is.name, b->is.name);
+	ck_assert_uint_eq(a->is.version, b->is.version);
+	ck_assert_mem_eq(a->is.nonce, b->is.nonce, sizeof(a->is.nonce));
+	ck_assert_uint_eq(a->is.pinned, b->is.pinned);
+	ck_assert_uint_eq(a->is.temporary, b->is.temporary);
+	ck_assert_uint_eq(a->deleted_by, b->deleted_by);
+	ck_assert_uint_eq(a->count, b->count);
+}
+
+static void check_all_same(void)
+{
+	for (unsigned i = 0; i < NODES; i++) {
+		CLEANUP_FREE const struct ckpt_state_step **steps = NULL;
+		size_t count, alone = 0;
+
+		ck_ok(ckpt_state_steps(nodes[i].state, &steps, &count));
+		for (size_t k = 0; k < count; k++) {
+			alone += is_deleted_alone(steps[k]);
+			for (unsigned other_node = 0; other_node < NODES && !is_deleted_alone(steps[k]); other_node++)
+				check_same(steps[k], step_of(&nodes[other_node], steps[k]->id));
+		}
+		ck_assert_uint_eq(changes(&nodes[i]), alone);
+	}
 }
 
 // --- Meetings -------------------------------------------------------------------------------------------------------------
@@ -683,6 +786,68 @@ START_TEST(all_of_a_store_is_a_change_where_a_remote_is_attached)
 }
 END_TEST
 
+START_TEST(changes_of_a_node_stay_over_a_jump)
+{
+	char third[CKPT_UUID_LEN + 1];
+
+	begin();
+	share("1000");
+	ck_ok(plain(US, CKPT_ACT_FLAG, listed(US, "1000"), CKPT_FLAG_PINNED));
+	strcpy(other, save(US, "mine"));
+	save(THEM, "2000");
+	ck_ok(amend(THEM, listed(THEM, "1000")));
+	strcpy(third, save(THEM, "mine"));
+	push_all(THEM);
+	put_snapshot(THEM);
+	ck_assert(jump(US));
+	ck_assert_uint_eq(changes(US), 2);
+	ck_assert(listed(US, "1000")->is.pinned && listed(US, "1000")->is.files == 5 + 1);
+	ck_assert_ptr_nonnull(listed(US, "2000"));
+	ck_assert_str_eq(listed(US, "mine")->id, third);
+	ck_assert_str_eq(listed(US, "mine.conflict-h0")->id, other);
+	meet();
+	check_all_same();
+	finish();
+}
+END_TEST
+
+START_TEST(jump_ends_changes_of_what_has_expired)
+{
+	begin();
+	share("1000");
+	ck_ok(plain(US, CKPT_ACT_FLAG, listed(US, "1000"), CKPT_FLAG_PINNED));
+	save(THEM, "2000");
+	push_all(THEM);
+	ck_ok(plain(THEM, CKPT_ACT_DELETE, listed(THEM, "1000"), 0));
+	ck_ok(plain(THEM, CKPT_ACT_EXPIRE, step_of(THEM, id), 0));
+	push_all(THEM);
+	put_snapshot(THEM);
+	ck_assert(jump(US));
+	ck_assert_ptr_null(step_of(US, id));
+	ck_assert_uint_eq(changes(US), 0);
+	finish();
+}
+END_TEST
+
+START_TEST(jump_back_or_without_a_remote_is_void)
+{
+	const struct ckpt_operation op = {.number = 1, .kind = CKPT_JUMP_KIND, .node = STORE};
+	const struct ckpt_log_position at = {.seq = 1};
+	struct ckpt_state *to = ckpt_state_new(), *alone = ckpt_state_new();
+
+	begin();
+	share("1000");
+	ck_assert_int_eq(ckpt_state_jump(US->state, &op, &at, to), CKPT_STATE_VOID);
+	ck_assert_int_eq(ckpt_state_jump(US->state, &op, &at, NULL), CKPT_STATE_VOID);
+	ck_assert_int_eq(ckpt_state_jump(alone, &op, &at, to), CKPT_STATE_VOID);
+	ck_assert_int_eq(ckpt_state_jump(US->state, &op, &(struct ckpt_log_position){.seq = 2}, NULL), -EBADMSG);
+	ck_assert_str_eq(listed(US, "1000")->id, id);
+	ckpt_state_free(to);
+	ckpt_state_free(alone);
+	finish();
+}
+END_TEST
+
 // --- Anything -------------------------------------------------------------------------------------------------------------
 
 static unsigned random_below(unsigned *seed, unsigned n)
@@ -744,48 +909,23 @@ static void replace_by_its_snapshot(struct node *n)
 	n->state = back;
 }
 
-static bool is_deleted_alone(const struct ckpt_state_step *step)
+static unsigned run_at_random(unsigned seed)
 {
-	return step->since && !step->shared && step->deleted_by;
-}
+	unsigned jumps = 0;
 
-static void check_same(const struct ckpt_state_step *a, const struct ckpt_state_step *b)
-{
-	ck_assert_ptr_nonnull(b);
-	ck_assert_str_eq(a->is.name, b->is.name);
-	ck_assert_uint_eq(a->is.version, b->is.version);
-	ck_assert_mem_eq(a->is.nonce, b->is.nonce, sizeof(a->is.nonce));
-	ck_assert_uint_eq(a->is.pinned, b->is.pinned);
-	ck_assert_uint_eq(a->is.temporary, b->is.temporary);
-	ck_assert_uint_eq(a->deleted_by, b->deleted_by);
-	ck_assert_uint_eq(a->count, b->count);
-}
-
-static void check_all_same(void)
-{
-	for (unsigned i = 0; i < NODES; i++) {
-		CLEANUP_FREE const struct ckpt_state_step **steps = NULL;
-		size_t count, alone = 0;
-
-		ck_ok(ckpt_state_steps(nodes[i].state, &steps, &count));
-		for (size_t k = 0; k < count; k++) {
-			alone += is_deleted_alone(steps[k]);
-			for (unsigned other_node = 0; other_node < NODES && !is_deleted_alone(steps[k]); other_node++)
-				check_same(steps[k], step_of(&nodes[other_node], steps[k]->id));
-		}
-		ck_assert_uint_eq(changes(&nodes[i]), alone);
-	}
-}
-
-static void run_at_random(unsigned seed)
-{
 	begin();
 	for (unsigned i = 0; i < 150; i++) {
 		struct node *n = &nodes[random_below(&seed, NODES)];
 
-		switch (random_below(&seed, 8)) {
+		switch (random_below(&seed, 11)) {
 		case 0:
-			push_next(n);
+			push_next(n, random_below(&seed, 2));
+			break;
+		case 3:
+			put_snapshot(n);
+			break;
+		case 4:
+			jumps += jump(n);
 			break;
 		case 1:
 			pull_next(n);
@@ -799,15 +939,19 @@ static void run_at_random(unsigned seed)
 	}
 	meet();
 	check_all_same();
+	for (unsigned i = 0; i < NODES; i++)
+		put_snapshot(&nodes[i]);
 	finish();
+	return jumps;
 }
 
 START_TEST(nodes_that_have_met_show_the_same)
 {
-	unsigned runs = ckpt_suite_seeds(500, 20000);
+	unsigned runs = ckpt_suite_seeds(500, 20000), jumps = 0;
 
 	for (unsigned seed = 1; seed <= runs; seed++)
-		run_at_random(seed);
+		jumps += run_at_random(seed);
+	ck_assert_uint_gt(jumps, runs / 4); // it is about these, too
 }
 END_TEST
 
@@ -836,6 +980,9 @@ int main(void)
 	tcase_add_test(met, deleted_before_it_was_pushed_is_never_pushed);
 	tcase_add_test(met, deletion_stands_behind_what_came_before_it);
 	tcase_add_test(met, all_of_a_store_is_a_change_where_a_remote_is_attached);
+	tcase_add_test(met, changes_of_a_node_stay_over_a_jump);
+	tcase_add_test(met, jump_ends_changes_of_what_has_expired);
+	tcase_add_test(met, jump_back_or_without_a_remote_is_void);
 	tcase_add_test(any, nodes_that_have_met_show_the_same);
 	tcase_set_timeout(any, 300);
 	suite_add_tcase(suite, met);
