@@ -3,8 +3,10 @@
 #include "core/base/sys.h"
 #include "core/base/util.h"
 #include "core/objects/stack.h"
+#include "core/remote/ahead.h"
 #include "core/remote/near.h"
 #include "core/remote/push.h"
+#include "core/remote/snapshots.h"
 #include "core/remote/tree.h"
 #include "core/remote/tree_large.h"
 #include "core/save/amend.h"
@@ -31,10 +33,13 @@ struct ckpt_remote {
 	struct ckpt_log *log;
 	struct ckpt_tree *tree;
 	struct ckpt_behind *behind; // NULL: nothing is done behind
-	bool loaded;                // the steps are: what is read shows in the plain tree at once
-	bool news; // of the thread, or of who opens: entries were read that the steps, or their edits, do not follow yet
-	int64_t again_ns; // of the thread: what it waits after the next failure
-	int64_t tried_ns; // of the thread: of push.h
+	// Of the thread, or of who opens.
+	bool loaded;       // the steps are: what is read shows in the plain tree at once
+	bool news;         // entries were read that the steps, or their edits, do not follow yet
+	bool snapshot_due; // this node has put an entry by which a snapshot may be due
+	bool far;          // it had to read so many entries that the next node is to find a snapshot
+	int64_t again_ns;  // what it waits after the next failure
+	int64_t tried_ns;  // of push.h
 
 	struct ckpt_lock lock;
 	// Guarded by lock.
@@ -146,6 +151,8 @@ static int take_entry(void *arg, const struct ckpt_log_entry *entry)
 	int rc = on_tree ? follow(r) : 0;
 
 	r->news = true;
+	if (!strcmp(entry->node, r->node) && entry->seq % CKPT_SNAPSHOTS_ENTRIES == 0)
+		r->snapshot_due = true;
 	if (!rc)
 		rc = ckpt_journal_pull(
 			r->store->journal,
@@ -224,21 +231,66 @@ static bool is_away(int rc)
 	return rc == -EIO || rc == -ETIMEDOUT || rc == -EAGAIN || rc == -EACCES || rc == -ECANCELED;
 }
 
-int ckpt_remote_catch_up(struct ckpt_remote *r)
+static struct position position(struct ckpt_remote *r)
 {
 	struct position p;
-	int rc = 0;
 
 	(void)ckpt_journal_look(r->store->journal, look_at_position, &p);
-	if (!p.attached)
-		rc = attach(r);
-	if (!rc)
-		rc = ckpt_log_new(ckpt_near_there(r->store->objects), r->store->id, r->node, p.at.seq ? &p.at : NULL,
-				  false, take_entry, r, &r->log);
+	return p;
+}
+
+// Some entries at once. How many; -errno of the node's own log.
+static int read_some(struct ckpt_remote *r, size_t count)
+{
+	struct ckpt_log_position at = position(r).at, was = at;
+	struct ckpt_ahead_entry entries[CKPT_AHEAD_MAX];
+	struct ckpt_pull pulls[CKPT_AHEAD_MAX];
+	size_t n = ckpt_ahead_read(ckpt_near_there(r->store->objects), &at, count, entries);
+	int rc;
+
+	for (size_t i = 0; i < n; i++)
+		pulls[i] = (struct ckpt_pull){.host = "", .entry = entries[i].data, .entry_len = entries[i].len};
+	rc = n ? ckpt_journal_pull(r->store->journal, pulls, n) : 0;
+	ckpt_ahead_free(entries, n);
+	if (rc == -EBADMSG || rc == -ENOTSUP || rc == -EFBIG) // who reads them one by one says which
+		return 0;
+	return rc ? rc : (int)(position(r).at.seq - was.seq);
+}
+
+// The first entry alone: where there is none, that is all. It is the one that this node may have put before it ended, so that all behind it
+// is by others, and a snapshot may take its place.
+static int read_ahead(struct ckpt_remote *r)
+{
+	int n = read_some(r, 1), count = 1;
+	uint64_t read = 0;
+	int rc = n == count ? ckpt_snapshots_jump(r->store) : MIN(n, 0);
+
+	while (!rc && n == count) {
+		count = read ? CKPT_AHEAD_MAX : CKPT_AHEAD_THREADS;
+		n = read_some(r, (size_t)count);
+		rc = MIN(n, 0);
+		read += (uint64_t)MAX(n, 0);
+	}
+	r->far = read >= CKPT_SNAPSHOTS_READ;
+	return rc;
+}
+
+int ckpt_remote_catch_up(struct ckpt_remote *r)
+{
+	struct position p = position(r);
+	int rc = p.attached ? 0 : attach(r);
+
 	if (!rc)
 		rc = check_position(r, &p.at);
 	if (!rc)
-		rc = ckpt_log_read(r->log);
+		rc = read_ahead(r);
+	if (!rc || (p.attached && is_away(rc))) {
+		struct ckpt_log_position at = position(r).at;
+		int made = ckpt_log_new(ckpt_near_there(r->store->objects), r->store->id, r->node, at.seq ? &at : NULL,
+					false, take_entry, r, &r->log);
+
+		rc = made ? made : rc ? rc : ckpt_log_read(r->log);
+	}
 	if (p.attached && is_away(rc)) {
 		tell_failure(r, rc);
 		rc = 0;
@@ -522,6 +574,16 @@ static int64_t failed(struct ckpt_remote *r, int rc)
 	return now_ns + again_ns;
 }
 
+// For the nodes to come. This one does without: what fails for another reason than that the remote is away is left to the next one.
+static int put_snapshot(struct ckpt_remote *r)
+{
+	int rc = r->snapshot_due || r->far ? ckpt_snapshots_put(r->store, r->far) : 0;
+
+	if (!is_away(rc))
+		r->snapshot_due = r->far = false;
+	return is_away(rc) ? rc : 0;
+}
+
 static int64_t turn(void *arg, struct ckpt_behind *behind)
 {
 	struct ckpt_remote *r = arg;
@@ -530,6 +592,8 @@ static int64_t turn(void *arg, struct ckpt_behind *behind)
 	ckpt_behind_hurry(behind); // a node may be lost at any time, and with it what was not pushed
 	rc = exchange(r, behind);
 
+	if (!rc)
+		rc = put_snapshot(r);
 	if (rc && rc != -EINTR)
 		return failed(r, rc);
 	succeeded(r);

@@ -1,15 +1,21 @@
 // Nodes with a remote, here a directory that they share: what one saves the other reads, and what both do at once stays.
+#include "tests/support/formats.h"
+#include "tests/support/remote_log.h"
 #include "tests/support/save.h"
 #include "tests/support/suite.h"
 
 #include "core/base/sys.h"
 #include "core/base/util.h"
+#include "core/log/snapshot.h"
+#include "core/remote/near.h"
 #include "core/remote/place.h"
 #include "core/remote/remote.h"
+#include "core/remote/snapshots.h"
 #include "core/save/delete.h"
 #include "core/save/warm.h"
 #include "core/step/errlog.h"
 #include "core/store/open.h"
+#include "core/tier/cool.h"
 
 #include <fcntl.h>
 #include <stdio.h>
@@ -253,6 +259,261 @@ START_TEST(remote_that_was_put_back_is_refused)
 }
 END_TEST
 
+// --- Snapshots ----------------------------------------------------------------------------------------------------------
+
+static struct ckpt_objects *there(const struct node *n)
+{
+	return ckpt_near_there(n->store->objects);
+}
+
+static bool has_snapshot(const struct node *n, uint64_t seq)
+{
+	char key[CKPT_SNAPSHOT_KEY_MAX];
+	struct ckpt_object object;
+
+	ckpt_snapshot_key(seq, key);
+	return !ckpt_objects_head(there(n), key, &object);
+}
+
+static int take_remote(void *arg, const struct ckpt_state *state)
+{
+	*(uint64_t *)arg = ckpt_state_remote(state).seq;
+	return 0;
+}
+
+static uint64_t position(const struct node *n)
+{
+	uint64_t seq;
+
+	(void)ckpt_journal_look(n->store->journal, take_remote, &seq);
+	return seq;
+}
+
+// All steps of the log, as the store lists them; one of them with its record.
+static void check_steps(const struct node *n, uint64_t to)
+{
+	char id[CKPT_UUID_LEN + 1];
+	struct ckpt_step **steps;
+	struct ckpt_record r;
+	size_t count;
+
+	ck_assert_uint_eq(position(n), to);
+	ck_ok(ckpt_step_list(n->store, NULL, 1u << CKPT_STEP_COMMITTED, &steps, &count));
+	ck_assert_uint_eq(count, ckpt_remote_log_steps(to));
+	ckpt_step_list_free(steps, count);
+	ckpt_remote_log_session(3, id);
+	ck_ok(ckpt_journal_record(n->store->journal, id, 2, &r));
+	ckpt_record_done(&r);
+}
+
+// The first node makes the store; another one, which is not here, has put so many entries.
+static void begin_far(struct node *n, uint64_t to)
+{
+	open_node(n);
+	ckpt_remote_log_make(there(n), n->store->id, to, false);
+	close_node(n);
+}
+
+static bool has_jumped(const struct node *n, uint64_t seq)
+{
+	char key[CKPT_SNAPSHOT_KEY_MAX];
+	struct ckpt_object object;
+
+	ckpt_snapshot_copy_key(seq, key);
+	return !ckpt_objects_head(n->store->objects, key, &object);
+}
+
+START_TEST(who_reads_much_puts_a_snapshot_to_which_others_jump)
+{
+	const uint64_t to = 2 + CKPT_SNAPSHOTS_READ + CKPT_SNAPSHOTS_READ / 2;
+	struct node first = {0}, a = {0}, b = {0};
+
+	begin_far(&first, to);
+	open_node(&a);
+	open_node(&b);
+	check_steps(&a, to);
+	check_steps(&b, to);
+	ck_assert_uint_lt(ckpt_journal_position(a.store->journal).seq, to / 10); // entries share entries
+	ck_ok(ckpt_store_work_behind(a.store));
+	ck_ok(ckpt_store_work_behind(b.store)); // both put the same
+	WAIT_UNTIL(has_snapshot(&a, to));
+	close_node(&a);
+	close_node(&b);
+	open_node(&first); // that was there before, and has nothing of its own
+	check_steps(&first, to);
+	ck_assert(has_jumped(&first, to));
+	ck_assert_uint_lt(ckpt_journal_position(first.store->journal).seq, 10);
+	ckpt_remote_log_make(there(&first), first.store->id, to + 5, false);
+	close_node(&first);
+	open_node(&first);
+	check_steps(&first, to + 5);
+	close_node(&first);
+}
+END_TEST
+
+static void put_bytes(struct node *n, const char *key, const void *data, size_t len)
+{
+	(void)ckpt_objects_remove(there(n), key);
+	ck_ok(ckpt_objects_put(there(n), key, data, len, NULL));
+}
+
+// Newest first: of a byte that has changed, of another store, and of an entry that the log has not so.
+static void damage_snapshots(struct node *n, uint64_t seq, unsigned how)
+{
+	char key[CKPT_SNAPSHOT_KEY_MAX], old[CKPT_SNAPSHOT_KEY_MAX];
+	CLEANUP_FREE uint8_t *data = NULL;
+	size_t len;
+
+	ckpt_snapshot_key(seq, key);
+	ckpt_snapshot_key(100, old);
+	ck_ok(ckpt_objects_get_all(there(n), key, 1u << 30, (void **)&data, &len, NULL));
+	if (how == 0) {
+		data[len / 2]++;
+	} else if (how == 1) { // the one of before, under this name
+		free(TAKE_PTR(data));
+		ck_ok(ckpt_objects_get_all(there(n), old, 1u << 30, (void **)&data, &len, NULL));
+	} else if (how == 2) { // the SHA-256 of the entry
+		data[112 + 48]++;
+		ckpt_sample_reseal(data, len);
+	} else {
+		len = 0;
+	}
+	put_bytes(n, key, data, len);
+}
+
+START_TEST(damaged_snapshot_is_passed_over)
+{
+	struct node a = {0}, b = {0};
+
+	begin_far(&a, 100);
+	open_node(&a);
+	ck_ok(ckpt_snapshots_put(a.store, false));
+	ckpt_remote_log_make(there(&a), a.store->id, 300, false);
+	close_node(&a);
+	open_node(&a);
+	ck_ok(ckpt_snapshots_put(a.store, false));
+	ck_assert(has_snapshot(&a, 100) && has_snapshot(&a, 300));
+	damage_snapshots(&a, 300, (unsigned)_i);
+	open_node(&b);
+	check_steps(&b, 300);
+	ck_assert(has_jumped(&b, 100) && !has_jumped(&b, 300));
+	close_node(&a);
+	close_node(&b);
+}
+END_TEST
+
+START_TEST(newest_two_snapshots_are_kept_and_each_entry)
+{
+	struct node a = {0};
+
+	begin_far(&a, 20);
+	for (unsigned i = 1; i <= 4; i++) {
+		open_node(&a);
+		ck_ok(ckpt_snapshots_put(a.store, true));
+		ckpt_remote_log_make(there(&a), a.store->id, 20 + i, false);
+		close_node(&a);
+	}
+	open_node(&a);
+	ck_assert(!has_snapshot(&a, 20) && !has_snapshot(&a, 21) && has_snapshot(&a, 22) && has_snapshot(&a, 23));
+	ck_ok(ckpt_snapshots_put(a.store, false)); // the log since is much less than the snapshot
+	ck_assert(!has_snapshot(&a, 24));
+	for (uint64_t seq = 1; seq <= 24; seq++) {
+		char key[CKPT_LOG_KEY_MAX];
+		struct ckpt_object object;
+
+		ckpt_log_key(seq, key);
+		ck_ok(ckpt_objects_head(there(&a), key, &object));
+	}
+	close_node(&a);
+}
+END_TEST
+
+static void copy_dir(const char *from, const char *to)
+{
+	char command[2 * PATH_MAX + 64];
+
+	snprintf(command, sizeof(command), "rm -rf '%s' && cp -a '%s' '%s'", to, from, to);
+	ck_assert_int_eq(system(command), 0);
+}
+
+// A node that ended before it had the answer of its last put: others have gone on from there, and a snapshot has all of it.
+START_TEST(entry_of_ones_own_is_read_before_a_jump)
+{
+	struct ckpt_tier_how how = {.keeps_raw = true};
+	struct ckpt_tier_done done;
+	char before[PATH_MAX];
+	struct node a = {0}, b = {0};
+	struct ckpt_step *step;
+
+	open_node(&a);
+	step = ckpt_save_one(a.store, 0);
+	how.pack_bytes = a.store->settings.pack_bytes;
+	ck_ok(ckpt_cool_sealed(step, &how, &done)); // so that the push changes nothing here
+	ckpt_step_unref(step);
+	close_node(&a);
+	ckpt_temp_dir(before);
+	copy_dir(a.dir, before);
+	open_node(&a);
+	push(&a);
+	close_node(&a);
+	copy_dir(before, a.dir);
+	open_node(&b);
+	step = ckpt_save_find(b.store, 0);
+	ck_ok(ckpt_delete(step));
+	ckpt_step_unref(step);
+	push(&b);
+	ckpt_remote_log_make(there(&b), b.store->id, 200, true);
+	close_node(&b);
+	open_node(&b);
+	ck_ok(ckpt_snapshots_put(b.store, true));
+	close_node(&b);
+	open_node(&a);
+	ck_assert(has_jumped(&a, 200));
+	ck_assert(is_idle(&a));
+	ck_assert(!lists(&a, ckpt_save_steps[0].name));
+	close_node(&a);
+}
+END_TEST
+
+static void tell_time(const char *what, int64_t *since_ns)
+{
+	int64_t now_ns = ckpt_sys.mono_ns();
+
+	printf("%-28s %6.3f s\n", what, (double)(now_ns - *since_ns) / 1e9);
+	*since_ns = ckpt_sys.mono_ns();
+}
+
+// CKPT_REMOTE_STEPS=10000 CK_FORK=no tells how long mounts take that have much to read.
+START_TEST(many_steps)
+{
+	uint64_t steps = ckpt_suite_setting("CKPT_REMOTE_STEPS", 1000);
+	struct node first = {0}, a = {0}, b = {0};
+	int64_t at_ns;
+
+	open_node(&first);
+	ckpt_remote_log_make(there(&first), first.store->id, steps, true);
+	close_node(&first);
+	at_ns = ckpt_sys.mono_ns();
+	open_node(&a);
+	tell_time("mount, by the log alone", &at_ns);
+	ck_ok(ckpt_snapshots_put(a.store, true));
+	tell_time("snapshot", &at_ns);
+	close_node(&a);
+	at_ns = ckpt_sys.mono_ns();
+	open_node(&b);
+	tell_time("mount, by a snapshot", &at_ns);
+	ck_assert(has_jumped(&b, steps));
+	close_node(&b);
+	for (unsigned i = 0; i < 2; i++) {
+		at_ns = ckpt_sys.mono_ns();
+		open_node(&b);
+		tell_time("mount again", &at_ns);
+		ck_assert_uint_eq(position(&b), steps);
+		close_node(&b);
+	}
+}
+END_TEST
+
 int main(void)
 {
 	Suite *suite = suite_create("remote");
@@ -264,6 +525,11 @@ int main(void)
 	tcase_add_test(tcase, step_that_another_saves_while_it_is_staged_keeps_its_name);
 	tcase_add_test(tcase, two_saves_of_one_name_are_two_steps);
 	tcase_add_loop_test(tcase, remote_that_was_put_back_is_refused, 0, 2);
+	tcase_add_test(tcase, who_reads_much_puts_a_snapshot_to_which_others_jump);
+	tcase_add_loop_test(tcase, damaged_snapshot_is_passed_over, 0, 4);
+	tcase_add_test(tcase, newest_two_snapshots_are_kept_and_each_entry);
+	tcase_add_test(tcase, entry_of_ones_own_is_read_before_a_jump);
+	tcase_add_test(tcase, many_steps);
 	tcase_set_timeout(tcase, 60);
 	suite_add_tcase(suite, tcase);
 	return ckpt_suite_run(suite);
