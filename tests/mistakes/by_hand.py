@@ -130,7 +130,7 @@ TABLE = [
     Row("record-of-another-step-is-jumped-to", "core/state/jump.c:check_record",
         "strcmp(r.summary.session, step->id) ||", "", ("test_jump",)),
     Row("record-outside-of-its-snapshot", "core/state/jump.c:find_record",
-        "|| at->len > c->s->records_len - (at->offset - begin)", "", ("test_jump",)),
+        "at->seq != (c->s->at.seq | CKPT_SPAN_COPY) ||", "", ("test_jump",)),
     Row("copy-goes-that-has-records", "core/state/jump.c:see_copy",
         "|| c->is_needed(c->arg, seq | CKPT_SPAN_COPY)", "", ("test_jump",)),
     Row("copy-goes-that-is-read-again", "core/state/jump.c:ckpt_jump_copies_trim",

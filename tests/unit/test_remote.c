@@ -428,6 +428,42 @@ START_TEST(newest_two_snapshots_are_kept_and_each_entry)
 }
 END_TEST
 
+static int list_nothing(struct ckpt_objects *o, const char *prefix, const char *after, ckpt_objects_list_fn *fn,
+			void *arg)
+{
+	(void)o;
+	(void)prefix;
+	(void)after;
+	(void)fn;
+	(void)arg;
+	return 0;
+}
+
+// Both have looked before one has put it.
+START_TEST(snapshot_of_two_at_once_is_one)
+{
+	char key[CKPT_SNAPSHOT_KEY_MAX];
+	struct ckpt_object first, is;
+	struct node a = {0}, b = {0};
+	struct ckpt_objects_ops blind;
+
+	begin_far(&a, 20);
+	open_node(&a);
+	open_node(&b);
+	ck_ok(ckpt_snapshots_put(a.store, false));
+	ckpt_snapshot_key(20, key);
+	ck_ok(ckpt_objects_head(there(&a), key, &first));
+	blind = *there(&b)->ops;
+	blind.list = list_nothing;
+	there(&b)->ops = &blind;
+	ck_ok(ckpt_snapshots_put(b.store, false));
+	ck_ok(ckpt_objects_head(there(&a), key, &is));
+	ck_assert_str_eq(first.etag, is.etag);
+	close_node(&a);
+	close_node(&b);
+}
+END_TEST
+
 static void copy_dir(const char *from, const char *to)
 {
 	char command[2 * PATH_MAX + 64];
@@ -528,6 +564,7 @@ int main(void)
 	tcase_add_test(tcase, who_reads_much_puts_a_snapshot_to_which_others_jump);
 	tcase_add_loop_test(tcase, damaged_snapshot_is_passed_over, 0, 4);
 	tcase_add_test(tcase, newest_two_snapshots_are_kept_and_each_entry);
+	tcase_add_test(tcase, snapshot_of_two_at_once_is_one);
 	tcase_add_test(tcase, entry_of_ones_own_is_read_before_a_jump);
 	tcase_add_test(tcase, many_steps);
 	tcase_set_timeout(tcase, 60);
