@@ -156,8 +156,7 @@ static int take_entry(void *arg, const struct ckpt_log_entry *entry)
 	if (!rc)
 		rc = ckpt_journal_pull(
 			r->store->journal,
-			&(struct ckpt_pull){.host = "", .entry = entry->data, .entry_len = entry->data_len},
-			1);
+			&(struct ckpt_pull){.host = "", .entry = entry->data, .entry_len = entry->data_len}, 1);
 	if (!rc && on_tree)
 		ckpt_tree_carry_out(r->tree);
 	return rc;

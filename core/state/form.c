@@ -3,6 +3,7 @@
 
 #include "core/base/util.h"
 #include "core/state/act.h"
+#include "core/state/jump.h"
 #include "core/state/shared.h"
 
 // state    := nodes u32, steps u32, values u32, parts u32, node*, step*, value*, [attached], [plains: plain_form.c]
@@ -32,7 +33,7 @@ enum {
 	CHANGED_SHARED = 2,
 
 	PART_ATTACHED = 1,
-	PART_PLAINS = 2, // only with PART_ATTACHED
+	PART_PLAINS = 2, // only with PART_ATTACHED, or in a view
 
 	FLAG_DELETED = 4, // beside CKPT_FLAG_*
 	FILES_SHIFT = 3,  // bits 3 and 4: enum ckpt_state_files
@@ -243,12 +244,11 @@ static int take_node(struct ckpt_state *s, struct cursor *c)
 	return 0;
 }
 
-static bool is_span(const struct ckpt_span *at)
+bool ckpt_span_check(const struct ckpt_span *at, uint32_t most)
 {
-	uint32_t most = at->seq & CKPT_SPAN_COPY ? CKPT_REMOTE_SNAPSHOT_BYTES_MAX : CKPT_LOG_ENTRY_BYTES_MAX;
+	uint32_t whole = at->seq & CKPT_SPAN_COPY ? CKPT_REMOTE_SNAPSHOT_BYTES_MAX : CKPT_LOG_ENTRY_BYTES_MAX;
 
-	return at->seq & ~CKPT_SPAN_COPY && at->len && at->len <= CKPT_LOG_ENTRY_BYTES_MAX &&
-	       at->offset <= most - at->len;
+	return at->seq & ~CKPT_SPAN_COPY && at->len && at->len <= most && at->offset <= whole - at->len;
 }
 
 static int take_version(const struct ckpt_state *s, struct ckpt_state_step *step, const uint8_t *p)
@@ -268,7 +268,8 @@ static int take_version(const struct ckpt_state *s, struct ckpt_state_step *step
 	memcpy(v.by.actor.comm, p + 40, sizeof(v.by.actor.comm));
 	if (v.by.node >= s->node_count || !ckpt_comm_check(v.by.actor.comm))
 		return -EBADMSG;
-	if (v.version <= ckpt_state_newest(step) || flags & ~(uint32_t)FLAGS_ALL || !is_span(&v.record))
+	if (v.version <= ckpt_state_newest(step) || flags & ~(uint32_t)FLAGS_ALL ||
+	    !ckpt_span_check(&v.record, CKPT_LOG_ENTRY_BYTES_MAX))
 		return -EBADMSG;
 	step->versions[step->count++] = v;
 	return 0;
@@ -419,7 +420,8 @@ static int take_plains(struct ckpt_state *s, struct cursor *c)
 	return rc;
 }
 
-int ckpt_state_decode(const void *data, size_t len, struct ckpt_state **ret_state)
+// view: at the position, or NULL: it is none.
+static int decode(const void *data, size_t len, const struct ckpt_log_position *view, struct ckpt_state **ret_state)
 {
 	struct cursor c = {.at = data, .left = len};
 	const uint8_t *head = take(&c, HEAD_BYTES);
@@ -427,8 +429,10 @@ int ckpt_state_decode(const void *data, size_t len, struct ckpt_state **ret_stat
 	struct ckpt_state *s = head ? ckpt_state_new() : NULL;
 	int rc = !head ? -EBADMSG : !s ? -ENOMEM : 0;
 
-	if (parts & ~(uint32_t)(PART_ATTACHED | PART_PLAINS) || parts == PART_PLAINS)
+	if (parts & ~(uint32_t)(PART_ATTACHED | PART_PLAINS) || (view ? parts & PART_ATTACHED : parts == PART_PLAINS))
 		rc = -EBADMSG;
+	if (!rc && view)
+		s->remote = *view;
 	for (uint32_t i = 0; !rc && i < ckpt_get32(head); i++)
 		rc = take_node(s, &c);
 	for (uint32_t i = 0; !rc && i < ckpt_get32(head + 4); i++)
@@ -447,4 +451,14 @@ int ckpt_state_decode(const void *data, size_t len, struct ckpt_state **ret_stat
 	}
 	*ret_state = s;
 	return 0;
+}
+
+int ckpt_state_decode(const void *data, size_t len, struct ckpt_state **ret_state)
+{
+	return decode(data, len, NULL, ret_state);
+}
+
+int ckpt_view_decode(const void *data, size_t len, const struct ckpt_log_position *at, struct ckpt_state **ret_state)
+{
+	return decode(data, len, at, ret_state);
 }

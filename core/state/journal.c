@@ -7,7 +7,7 @@
 #include "core/base/util.h"
 #include "core/log/snapshot.h"
 #include "core/state/jump.h"
-#include "core/state/plain.h"
+#include "core/state/needed.h"
 #include "core/state/shared.h"
 
 #include <stdio.h>
@@ -739,72 +739,11 @@ int ckpt_journal_set(struct ckpt_journal *j, const char *key, uint64_t before, c
 
 // --- Snapshots --------------------------------------------------------------------------------------------------------
 
-struct needed {
-	uint64_t *at; // ascending
-	size_t count, cap;
-};
-
-static int add_needed(struct needed *n, const struct ckpt_state_step *step)
-{
-	int rc = ckpt_grow((void **)&n->at, &n->cap, n->count + step->count, sizeof(*n->at));
-
-	for (size_t i = 0; i < step->count && !rc; i++)
-		n->at[n->count++] = step->versions[i].record.seq;
-	return rc;
-}
-
-static int by_seq(const void *a, const void *b)
-{
-	uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
-
-	return (x > y) - (x < y);
-}
-
-static int add_plains(struct needed *n, const struct ckpt_state *s)
-{
-	size_t count;
-	struct ckpt_plain *const *all = ckpt_state_plains(s, &count);
-	int rc = ckpt_grow((void **)&n->at, &n->cap, n->count + count, sizeof(*n->at));
-
-	for (size_t i = 0; i < count && !rc; i++)
-		if (all[i]->content.len)
-			n->at[n->count++] = all[i]->content.seq;
-	return rc;
-}
-
-// The entries that have a record which some version needs, or the content of a plain file.
-static int find_needed_locked(const struct ckpt_journal *j, struct needed *n)
-{
-	CLEANUP_FREE const struct ckpt_state_step **steps = NULL;
-	struct ckpt_state_step *const *changed;
-	size_t count = 0;
-	int rc = ckpt_state_steps(j->state, &steps, &count);
-
-	for (size_t i = 0; i < count && !rc; i++)
-		rc = add_needed(n, steps[i]);
-	changed = ckpt_state_changed(j->state, &count);
-	for (size_t i = 0; i < count && !rc; i++)
-		if (changed[i]->shared)
-			rc = add_needed(n, changed[i]->shared);
-	if (!rc)
-		rc = add_plains(n, j->state);
-	if (n->count)
-		qsort(n->at, n->count, sizeof(*n->at), by_seq);
-	return rc;
-}
-
-static bool is_needed(void *arg, uint64_t seq)
-{
-	const struct needed *n = arg;
-
-	return n->count && bsearch(&seq, n->at, n->count, sizeof(*n->at), by_seq);
-}
-
 int ckpt_journal_snapshot(struct ckpt_journal *j, bool now)
 {
 	struct ckpt_log_position at;
 	CLEANUP_FREE void *data = NULL;
-	struct needed n = {0};
+	CLEANUP(ckpt_needed_done) struct ckpt_needed n = {0};
 	size_t len = 0;
 	int rc = 0;
 	bool due;
@@ -819,7 +758,7 @@ int ckpt_journal_snapshot(struct ckpt_journal *j, bool now)
 	if (due)
 		rc = ckpt_state_encode(j->state, &data, &len);
 	if (due && !rc)
-		rc = find_needed_locked(j, &n);
+		rc = ckpt_needed_find(j->state, &n);
 	ckpt_lock_drop(&j->lock);
 	if (due && !rc)
 		rc = ckpt_snapshot_put(j->objects, j->store_id, &at, data, len);
@@ -830,10 +769,9 @@ int ckpt_journal_snapshot(struct ckpt_journal *j, bool now)
 		j->bytes_since = 0;
 		j->jumped = false;
 		ckpt_lock_drop(&j->lock);
-		rc = ckpt_log_trim(j->objects, j->store_id, at.seq, is_needed, &n);
+		rc = ckpt_log_trim(j->objects, j->store_id, at.seq, ckpt_needed_has, &n);
 		if (!rc)
-			rc = ckpt_jump_copies_trim(j->objects, j->store_id, is_needed, &n);
+			rc = ckpt_jump_copies_trim(j->objects, j->store_id, ckpt_needed_has, &n);
 	}
-	free(n.at);
 	return rc;
 }

@@ -1,6 +1,7 @@
 #include "core/state/jump.h"
 
 #include "core/base/util.h"
+#include "core/state/plain.h"
 #include "core/state/shared.h"
 #include "core/state/table.h"
 
@@ -36,7 +37,7 @@ int ckpt_jump_decode(const void *body, size_t len, struct ckpt_jump *ret)
 
 // --- The remote's part of a state -----------------------------------------------------------------------------------------
 
-// The place of a node in the view, which has those alone that made a version.
+// The place of a node in the view, which has those alone that made a version, or put a plain entry.
 static int map_node(struct ckpt_state *view, const struct ckpt_state *s, uint32_t node, uint32_t *ret_place)
 {
 	size_t place = ckpt_state_node_place(view, s->nodes[node].node);
@@ -64,6 +65,22 @@ static int add_step(struct ckpt_state *view, const struct ckpt_state *s, const s
 	return rc;
 }
 
+static int add_plains(struct ckpt_state *view, const struct ckpt_state *s)
+{
+	size_t count;
+	struct ckpt_plain *const *all = ckpt_state_plains(s, &count);
+	int rc = 0;
+
+	for (size_t i = 0; i < count && !rc; i++) {
+		uint32_t node;
+
+		rc = map_node(view, s, all[i]->node, &node);
+		if (!rc)
+			rc = ckpt_plains_add_copy(view, all[i], node);
+	}
+	return rc;
+}
+
 struct ckpt_state *ckpt_state_view(const struct ckpt_state *s)
 {
 	struct ckpt_state *view = ckpt_state_new();
@@ -75,6 +92,8 @@ struct ckpt_state *ckpt_state_view(const struct ckpt_state *s)
 	for (size_t i = 0; i < s->changed_count && !rc; i++)
 		rc = add_step(view, s, s->changed[i]->shared);
 	if (!rc)
+		rc = add_plains(view, s);
+	if (!rc)
 		return view;
 	ckpt_state_free(view);
 	return NULL;
@@ -82,6 +101,7 @@ struct ckpt_state *ckpt_state_view(const struct ckpt_state *s)
 
 // --- A snapshot is made -------------------------------------------------------------------------------------------------
 
+// Records of versions, and behind them contents of plain files.
 struct records {
 	struct ckpt_objects *objects; // where they are read
 	uint64_t seq;                 // of the snapshot
@@ -144,7 +164,7 @@ static int carry_step(struct records *r, struct ckpt_state_step *step)
 }
 
 // Of each step by its id, so that all nodes make the same of the same.
-static int carry_all(struct records *r, const struct ckpt_state *view)
+static int carry_steps(struct records *r, const struct ckpt_state *view)
 {
 	CLEANUP_FREE const struct ckpt_state_step **steps = NULL;
 	size_t count = 0;
@@ -155,14 +175,28 @@ static int carry_all(struct records *r, const struct ckpt_state *view)
 	return rc;
 }
 
+// In the order in which they stand in the state.
+static int carry_plains(struct records *r, const struct ckpt_state *view)
+{
+	CLEANUP_FREE struct ckpt_plain **sorted = ckpt_plains_sorted(view);
+	int rc = sorted ? 0 : -ENOMEM;
+
+	for (size_t i = 0; i < view->plains.count && !rc; i++)
+		if (sorted[i]->content.len)
+			rc = carry(r, &sorted[i]->content);
+	return rc;
+}
+
 int ckpt_jump_snapshot(struct ckpt_objects *objects, const char *store_id, struct ckpt_state *view,
 		       const struct ckpt_log_position *at, void **ret_data, size_t *ret_len)
 {
 	struct records r = {.objects = objects, .seq = at->seq};
 	CLEANUP_FREE void *state = NULL;
 	struct ckpt_snapshot s = {.at = *at};
-	int rc = carry_all(&r, view);
+	int rc = carry_steps(&r, view);
 
+	if (!rc)
+		rc = carry_plains(&r, view);
 	if (!rc)
 		rc = ckpt_state_encode(view, &state, &s.state_len);
 	s.state = state;
@@ -185,22 +219,25 @@ struct check {
 	const struct ckpt_snapshot *s;
 };
 
-static int find_record(const struct check *c, const struct ckpt_span *at, struct ckpt_record *ret)
+// NULL: they are elsewhere, or not all there.
+static const uint8_t *find_bytes(const struct check *c, const struct ckpt_span *at)
 {
 	uint64_t begin = CKPT_SNAPSHOT_RECORDS_AT;
 
 	if (at->seq != (c->s->at.seq | CKPT_SPAN_COPY) || at->offset < begin ||
 	    at->offset - begin > c->s->records_len || at->len > c->s->records_len - (at->offset - begin))
-		return -EBADMSG;
-	return ckpt_record_decode((const uint8_t *)c->s->records + (at->offset - begin), at->len, ret);
+		return NULL;
+	return (const uint8_t *)c->s->records + (at->offset - begin);
 }
 
 static int check_record(const struct check *c, const struct ckpt_state_step *step, size_t i)
 {
 	const struct ckpt_summary *is = &step->is;
 	bool last = i + 1 == step->count;
+	const struct ckpt_span *at = &step->versions[i].record;
+	const uint8_t *bytes = find_bytes(c, at);
 	struct ckpt_record r;
-	int rc = find_record(c, &step->versions[i].record, &r);
+	int rc = bytes ? ckpt_record_decode(bytes, at->len, &r) : -EBADMSG;
 
 	if (rc)
 		return rc;
@@ -223,11 +260,25 @@ static int check_step(const struct check *c, const struct ckpt_state_step *step)
 	return rc;
 }
 
+static int check_plains(const struct check *c, const struct ckpt_state *state)
+{
+	size_t count;
+	struct ckpt_plain *const *all = ckpt_state_plains(state, &count);
+
+	for (size_t i = 0; i < count; i++) {
+		const uint8_t *bytes = all[i]->content.len ? find_bytes(c, &all[i]->content) : NULL;
+
+		if (all[i]->content.len && (!bytes || !ckpt_plain_is_content(all[i], bytes)))
+			return -EBADMSG;
+	}
+	return 0;
+}
+
 static int check_all(const struct check *c, const struct ckpt_state *state)
 {
 	CLEANUP_FREE const struct ckpt_state_step **steps = NULL;
 	size_t count = 0;
-	int rc = ckpt_state_is_attached(state) || state->value_count ? -EBADMSG : 0;
+	int rc = state->value_count ? -EBADMSG : check_plains(c, state);
 
 	if (!rc)
 		rc = ckpt_state_steps(state, &steps, &count);
@@ -246,7 +297,7 @@ int ckpt_jump_state(const char *store_id, uint64_t seq, const void *data, size_t
 	if (!rc && (!s.records || len > CKPT_REMOTE_SNAPSHOT_BYTES_MAX))
 		rc = -EBADMSG;
 	if (!rc)
-		rc = ckpt_state_decode(s.state, s.state_len, &state);
+		rc = ckpt_view_decode(s.state, s.state_len, &s.at, &state);
 	if (!rc)
 		rc = check_all(&(struct check){.store_id = store_id, .s = &s}, state);
 	if (rc) {

@@ -129,6 +129,18 @@ int ckpt_plain_insert(struct ckpt_state *s, struct ckpt_plain *e)
 	return 0;
 }
 
+int ckpt_plains_add_copy(struct ckpt_state *s, const struct ckpt_plain *of, uint32_t node)
+{
+	struct ckpt_plain *e = ckpt_plain_new(of, of->name);
+
+	if (!e || ckpt_plain_insert(s, e)) {
+		free(e);
+		return -ENOMEM;
+	}
+	e->node = node;
+	return 0;
+}
+
 static void take_out(struct ckpt_plains *t, struct ckpt_plain *e)
 {
 	struct ckpt_plain *last = t->all[--t->count];
@@ -334,6 +346,20 @@ int ckpt_plain_act(struct ckpt_state *s, const struct ckpt_act *a, const struct 
 	default: // MOVE
 		return move_folder(&act);
 	}
+}
+
+bool ckpt_plain_is_content(const struct ckpt_plain *e, const void *data)
+{
+	uint8_t sha256[CKPT_SHA256_LEN];
+
+	if (e->large) {
+		struct ckpt_plain_large large;
+
+		ckpt_plain_large_decode(data, &large);
+		return large.bytes == e->size && !memcmp(large.sha256, e->sha256, sizeof(large.sha256));
+	}
+	ckpt_sha256(data, e->content.len, sha256);
+	return !memcmp(sha256, e->sha256, sizeof(sha256)) && (!e->link || ckpt_act_is_target(data, e->content.len));
 }
 
 // --- Looking ----------------------------------------------------------------------------------------------------------

@@ -15,7 +15,8 @@
 //   REMOVE  the entry has that version; a folder has no entry in it, and no step that the remote's log lists
 //   MOVE    the folder has that version; the new place is free, in a folder that is there, and not below itself
 //
-// Contents stay in the log of this node, in the PULL that brought them; such entries are not trimmed. ckpt_journal_plain() reads one.
+// Contents stay in the log of this node, in the PULL that brought them, or in the snapshot to which it has jumped (jump.h): neither is
+// trimmed then. ckpt_journal_plain() reads one.
 //
 // Ownership: the state owns what it returns; that is valid up to the next apply. Threads: the caller has a lock. Nothing blocks.
 #pragma once
@@ -56,6 +57,8 @@ struct ckpt_plain *const *ckpt_state_plains(const struct ckpt_state *state, size
 
 struct ckpt_plain *ckpt_plain_new(const struct ckpt_plain *of,
 				  const char *name); // a copy with that name; NULL: no memory
+// These bytes, as many as the span of its content, are that.
+bool ckpt_plain_is_content(const struct ckpt_plain *e, const void *data);
 // Into its place, which is free, in a folder that may come later. 0; -ENOMEM: it is the caller's.
 int ckpt_plain_insert(struct ckpt_state *s, struct ckpt_plain *e);
 // Once all of a snapshot are inserted. -EBADMSG: one is in no folder, or in a circle of folders.

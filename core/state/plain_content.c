@@ -2,7 +2,6 @@
 #include "core/state/journal.h"
 
 #include "core/base/util.h"
-#include "core/state/act.h"
 #include "core/state/plain.h"
 
 struct wanted {
@@ -22,20 +21,6 @@ static int find(void *arg, const struct ckpt_state *s)
 	return 0;
 }
 
-static bool is_content_of(const struct ckpt_plain *e, const void *data)
-{
-	uint8_t sha256[CKPT_SHA256_LEN];
-
-	if (e->large) {
-		struct ckpt_plain_large large;
-
-		ckpt_plain_large_decode(data, &large);
-		return large.bytes == e->size && !memcmp(large.sha256, e->sha256, sizeof(large.sha256));
-	}
-	ckpt_sha256(data, e->content.len, sha256);
-	return !memcmp(sha256, e->sha256, sizeof(sha256)) && (!e->link || ckpt_act_is_target(data, e->content.len));
-}
-
 int ckpt_journal_plain(struct ckpt_journal *j, const char *folder_id, const char *name, uint64_t version,
 		       void **ret_content, size_t *ret_len)
 {
@@ -50,7 +35,7 @@ int ckpt_journal_plain(struct ckpt_journal *j, const char *folder_id, const char
 		return ckpt_journal_look(j, find, &w) ? -ENOENT : -EBADMSG;
 	if (rc)
 		return rc;
-	if (!is_content_of(&w.is, data))
+	if (!ckpt_plain_is_content(&w.is, data))
 		return -EBADMSG;
 	*ret_len = w.is.content.len;
 	*ret_content = TAKE_PTR(data);

@@ -75,15 +75,25 @@ static uint8_t *put_one(const struct ckpt_plain *e, const uint32_t *ranks, uint8
 	return p + NAME + len;
 }
 
+struct ckpt_plain **ckpt_plains_sorted(const struct ckpt_state *s)
+{
+	size_t count = s->plains.count;
+	struct ckpt_plain **sorted = ckpt_calloc(count + 1, sizeof(struct ckpt_plain *));
+
+	if (sorted && count) {
+		memcpy(sorted, s->plains.all, count * sizeof(*sorted));
+		qsort(sorted, count, sizeof(*sorted), by_version);
+	}
+	return sorted;
+}
+
 int ckpt_plains_put(const struct ckpt_state *s, const uint32_t *ranks, uint8_t *at)
 {
 	size_t count = s->plains.count;
-	CLEANUP_FREE struct ckpt_plain **sorted = ckpt_calloc(count, sizeof(struct ckpt_plain *));
+	CLEANUP_FREE struct ckpt_plain **sorted = ckpt_plains_sorted(s);
 
 	if (!sorted)
 		return -ENOMEM;
-	memcpy(sorted, s->plains.all, count * sizeof(*sorted));
-	qsort(sorted, count, sizeof(*sorted), by_version);
 	ckpt_put32(at, (uint32_t)count);
 	ckpt_put32(at + 4, 0);
 	at += HEAD_BYTES;
@@ -111,8 +121,7 @@ static bool has_content(const struct ckpt_plain *e)
 		     : e->size != c->len)
 		return false;
 	if (c->len)
-		return c->seq && c->len <= (e->link ? CKPT_PLAIN_TARGET_MAX : CKPT_PLAIN_INLINE_MAX) &&
-		       c->offset <= CKPT_LOG_ENTRY_BYTES_MAX - c->len;
+		return ckpt_span_check(c, e->link ? CKPT_PLAIN_TARGET_MAX : CKPT_PLAIN_INLINE_MAX);
 	ckpt_sha256("", 0, none);
 	return !e->link && !c->seq && !c->offset && !memcmp(e->sha256, none, sizeof(none));
 }

@@ -1,6 +1,7 @@
 #include "core/state/table.h"
 
 #include "core/base/util.h"
+#include "core/state/plain.h"
 
 #define BUCKETS_FIRST 256
 
@@ -146,10 +147,12 @@ void ckpt_table_swap(struct ckpt_state *a, struct ckpt_state *b)
 	a->of_name = b->of_name;
 	a->bucket_count = b->bucket_count;
 	a->count = b->count;
+	a->plains = b->plains;
 	b->of_id = was.of_id;
 	b->of_name = was.of_name;
 	b->bucket_count = was.bucket_count;
 	b->count = was.count;
+	b->plains = was.plains;
 }
 
 void ckpt_table_map_nodes(struct ckpt_state *s, const uint32_t *places)
@@ -158,6 +161,8 @@ void ckpt_table_map_nodes(struct ckpt_state *s, const uint32_t *places)
 		for (struct ckpt_state_step *step = s->of_id[i]; step; step = step->next_of_id)
 			for (size_t v = 0; v < step->count; v++)
 				step->versions[v].by.node = places[step->versions[v].by.node];
+	for (size_t i = 0; i < s->plains.count; i++)
+		s->plains.all[i]->node = places[s->plains.all[i]->node];
 }
 
 int ckpt_table_init(struct ckpt_state *s)

@@ -54,9 +54,9 @@ void ckpt_table_take_out(struct ckpt_state *s, struct ckpt_state_step *step); //
 // Around a change of its name.
 void ckpt_table_take_name(struct ckpt_state *s, struct ckpt_state_step *step);
 void ckpt_table_give_name(struct ckpt_state *s, struct ckpt_state_step *step);
-// Each takes the other's steps.
+// Each takes the other's steps and plain tree.
 void ckpt_table_swap(struct ckpt_state *a, struct ckpt_state *b);
-// Of all versions: the node with the place i has the place places[i] from now on.
+// Of all versions and plain entries: the node with the place i has the place places[i] from now on.
 void ckpt_table_map_nodes(struct ckpt_state *s, const uint32_t *places);
 void ckpt_state_step_free(struct ckpt_state_step *step); // NULL is fine
 // All of it, but what this node has changed: an unchanged step, in no table. NULL: no memory.
@@ -75,6 +75,8 @@ bool ckpt_state_may_expire(const struct ckpt_state_step *step, uint32_t last);
 // An operation but for PULL, in a state whose table is the whole of it. Its node has room.
 int ckpt_state_act(struct ckpt_state *s, const char *store_id, const struct ckpt_operation *op,
 		   const struct ckpt_span *at);
+// A span of at most this many bytes, which are not none, that may be in a log or in a copy.
+bool ckpt_span_check(const struct ckpt_span *at, uint32_t most);
 int ckpt_state_set(struct ckpt_state *s, const char *key, const char *value, size_t len, uint64_t seq); // 0, -ENOMEM
 // Of nodes: the place of one, or that of the next that is added; room for so many more, so that adding cannot fail.
 size_t ckpt_state_node_place(const struct ckpt_state *s, const char *node);
@@ -86,6 +88,10 @@ void ckpt_state_add_node(struct ckpt_state *s, size_t place, const char *node, u
 // An act on it, by this node; at: where the body is. As ckpt_state_apply().
 int ckpt_plain_act(struct ckpt_state *s, const struct ckpt_act *a, const struct ckpt_span *at, uint32_t node);
 void ckpt_plains_done(struct ckpt_state *s);
+// Adds a copy, whose folder may come later; the node has that place. 0, -ENOMEM.
+int ckpt_plains_add_copy(struct ckpt_state *s, const struct ckpt_plain *of, uint32_t node);
+// Those of a state by their version, as in a snapshot. malloc'ed; NULL: no memory.
+struct ckpt_plain **ckpt_plains_sorted(const struct ckpt_state *s);
 // Its bytes in a snapshot, where it is not empty. ranks: of each node, its place there. put: at has room for these. take: from the beginning of data; the remote's
 // position and the nodes are there. 0, -EBADMSG, -ENOTSUP, -ENOMEM.
 size_t ckpt_plains_bytes(const struct ckpt_state *s);

@@ -10,7 +10,10 @@
 #include "core/record/container.h"
 #include "core/state/journal.h"
 #include "core/state/jump.h"
+#include "core/state/plain.h"
+#include "core/state/table.h"
 
+#include <inttypes.h>
 #include <stdio.h>
 
 #define STORE "11111111-1111-4111-8111-111111111111"
@@ -158,6 +161,50 @@ static void check_same(struct node *x, struct node *y)
 	ck_assert_mem_eq(s.data, t.data, s.len);
 }
 
+struct plains {
+	struct ckpt_plain *at; // their names are not theirs
+	size_t count;
+};
+
+static int list_plains(void *arg, const struct ckpt_state *state)
+{
+	struct plains *p = arg;
+	struct ckpt_plain *const *all = ckpt_state_plains(state, &p->count);
+
+	p->at = ckpt_calloc(p->count + 1, sizeof(*p->at));
+	for (size_t i = 0; i < p->count; i++) {
+		p->at[i] = *all[i];
+		p->at[i].name = strdup(all[i]->name);
+		ck_assert_str_eq(ckpt_state_node(state, all[i]->node), CKPT_REMOTE_LOG_NODE);
+	}
+	return 0;
+}
+
+// Each file of the log has the number of the entry that put it as its content.
+static void check_plains(struct node *n, unsigned count)
+{
+	struct plains p;
+
+	(void)ckpt_journal_look(n->j, list_plains, &p);
+	ck_assert_uint_eq(p.count, count);
+	for (size_t i = 0; i < p.count; i++) {
+		const struct ckpt_plain *e = &p.at[i];
+		CLEANUP_FREE char *is = NULL;
+		char want[64] = "";
+		size_t len;
+
+		if (strcmp(e->name, "none"))
+			snprintf(want, sizeof(want), "content of %" PRIu64, e->version >> CKPT_PLAIN_INDEX_BITS);
+		if (!*e->id) {
+			ck_ok(ckpt_journal_plain(n->j, e->folder_id, e->name, e->version, (void **)&is, &len));
+			ck_assert_uint_eq(len, strlen(want));
+			ck_assert_str_eq(is, want);
+		}
+		free((void *)(uintptr_t)e->name);
+	}
+	free(p.at);
+}
+
 static void check_records(struct node *n, unsigned steps)
 {
 	struct ckpt_said *list;
@@ -202,6 +249,7 @@ START_TEST(who_jumps_has_what_who_reads_has)
 	read_up_to(&b, ENTRIES);
 	check_same(&a, &b);
 	check_records(&b, ckpt_remote_log_steps(ENTRIES));
+	check_plains(&b, ckpt_remote_log_plains(ENTRIES));
 }
 END_TEST
 
@@ -217,6 +265,7 @@ START_TEST(copy_stays_as_long_as_a_record_is_in_it)
 		ck_ok(ckpt_journal_snapshot(b.j, true));
 		reopen(&b);
 		check_records(&b, ckpt_remote_log_steps(21 + i));
+		check_plains(&b, ckpt_remote_log_plains(21 + i));
 	}
 	ck_assert(has_copy(&b, 20));
 	read_up_to(&a, ENTRIES);
@@ -349,10 +398,163 @@ START_TEST(crash_in_a_jump_leaves_a_node_that_goes_on)
 			ck_ok(jump(&c, &s));
 		check_same(&a, &c);
 		check_records(&c, ckpt_remote_log_steps(20));
+		check_plains(&c, ckpt_remote_log_plains(20));
 		close_node(&c);
 		ck_assert_uint_lt(n, 1000);
 	}
 	ck_assert_uint_gt(n, 4);
+}
+END_TEST
+
+// --- The plain tree ---------------------------------------------------------------------------------------------------------
+
+static void use_remote_without_steps(void)
+{
+	ckpt_objects_close(remote);
+	ck_ok(ckpt_mem_new(&remote));
+}
+
+static struct ckpt_act file(const char *name, uint64_t before, const char *content)
+{
+	struct ckpt_act act = {.kind = CKPT_ACT_FILE, .before = before, .mode = 0644, .content = content};
+
+	strcpy(act.name, name);
+	act.content_len = strlen(content);
+	return act;
+}
+
+static void add_file(const char *name, uint64_t before, const char *content)
+{
+	struct ckpt_act act = file(name, before, content);
+
+	ckpt_remote_log_add(remote, STORE, &act);
+}
+
+static void assert_plain(struct node *n, const char *name, uint64_t version, const void *want, size_t want_len)
+{
+	CLEANUP_FREE void *is = NULL;
+	size_t len;
+
+	ck_ok(ckpt_journal_plain(n->j, "", name, version, &is, &len));
+	ck_assert_uint_eq(len, want_len);
+	ck_assert_mem_eq(is, want, len);
+}
+
+START_TEST(tree_is_that_of_the_snapshot)
+{
+	CLEANUP(done) struct snapshot s = {0};
+
+	for (uint64_t to = 1; to <= 30; to++) {
+		struct node c;
+
+		read_up_to(&a, to);
+		free(TAKE_PTR(s.data));
+		snapshot_of(&a, &s);
+		new_node(&c, 2);
+		read_up_to(&c, to / 2);
+		ck_ok(jump(&c, &s));
+		check_same(&a, &c);
+		check_plains(&c, ckpt_remote_log_plains(to));
+		reopen(&c);
+		check_plains(&c, ckpt_remote_log_plains(to));
+		ck_ok(ckpt_journal_snapshot(c.j, true));
+		reopen(&c);
+		read_up_to(&c, ENTRIES);
+		check_plains(&c, ckpt_remote_log_plains(ENTRIES));
+		close_node(&c);
+	}
+	read_up_to(&a, ENTRIES);
+	check_plains(&a, ckpt_remote_log_plains(ENTRIES));
+}
+END_TEST
+
+// Whoever jumps may put the next snapshot: out of the copy.
+START_TEST(copy_stays_as_long_as_a_content_is_in_it)
+{
+	CLEANUP(done) struct snapshot s = {0};
+
+	use_remote_without_steps();
+	add_file("f", 0, "old");
+	add_file("g", 0, "other");
+	read_up_to(&a, 2);
+	snapshot_of(&a, &s);
+	ck_ok(jump(&b, &s));
+	for (unsigned i = 0; i < 3; i++) {
+		add_file("other", i ? (uint64_t)(2 + i) << 16 : 0, i % 2 ? "x" : "y");
+		read_up_to(&b, 3 + i);
+		ck_ok(ckpt_journal_snapshot(b.j, true));
+		reopen(&b);
+		assert_plain(&b, "f", 1 << 16, "old", 3);
+	}
+	add_file("f", 1 << 16, "new");
+	read_up_to(&a, 6);
+	read_up_to(&b, 6);
+	check_same(&a, &b);
+	for (unsigned i = 0; i < 3; i++) {
+		ck_assert(has_copy(&b, 2));
+		add_file("other", (uint64_t)(i ? 6 + i : 5) << 16, "z");
+		read_up_to(&b, 7 + i);
+		ck_ok(ckpt_journal_snapshot(b.j, true));
+		assert_plain(&b, "g", 2 << 16, "other", 5);
+	}
+	ck_assert(has_copy(&b, 2));
+	add_file("g", 2 << 16, "newer");
+	read_up_to(&b, 10);
+	ck_ok(ckpt_journal_snapshot(b.j, true));
+	ck_assert(!has_copy(&b, 2));
+	reopen(&b);
+	assert_plain(&b, "f", 6 << 16, "new", 3);
+	assert_plain(&b, "g", 10 << 16, "newer", 5);
+}
+END_TEST
+
+START_TEST(large_file_is_72_bytes)
+{
+	const struct ckpt_plain_large large = {.bytes = 1u << 20, .sha256 = {1}, .manifest = {2}};
+	uint8_t content[CKPT_PLAIN_LARGE_BYTES];
+	CLEANUP(done) struct snapshot s = {0}, t = {0};
+	struct ckpt_log_position at;
+	struct ckpt_snapshot is;
+	struct ckpt_state *state;
+	struct ckpt_act act = file("large", 0, "");
+
+	use_remote_without_steps();
+	ckpt_plain_large_encode(&large, content);
+	act.large = true;
+	act.content = content;
+	act.content_len = sizeof(content);
+	ckpt_remote_log_add(remote, STORE, &act);
+	read_up_to(&a, 1);
+	snapshot_of(&a, &s);
+	ck_ok(ckpt_jump_state(STORE, 1, s.data, s.len, &at, &state));
+	ckpt_state_free(state);
+	ck_ok(jump(&b, &s));
+	check_same(&a, &b);
+	assert_plain(&b, "large", 1 << 16, content, sizeof(content));
+	ck_ok(ckpt_snapshot_decode(STORE, 1, s.data, s.len, &is)); // the sizes are of two files
+	content[1]++;
+	is.records = content;
+	ck_assert_uint_eq(is.records_len, sizeof(content));
+	ck_ok(ckpt_snapshot_encode(STORE, &is, (void **)&t.data, &t.len));
+	ck_error(ckpt_jump_state(STORE, 1, t.data, t.len, &at, &state), EBADMSG);
+}
+END_TEST
+
+START_TEST(snapshot_without_a_content_is_not_made)
+{
+	CLEANUP_FREE void *data = NULL;
+	char key[CKPT_LOG_KEY_MAX];
+	struct view v;
+	size_t len;
+
+	use_remote_without_steps();
+	add_file("f", 0, "old");
+	read_up_to(&a, 1);
+	(void)ckpt_journal_look(a.j, take_view, &v);
+	ckpt_log_key(ckpt_journal_position(a.j).seq, key);
+	ck_ok(ckpt_objects_remove(a.objects, key));
+	ck_error(ckpt_jump_snapshot(a.objects, STORE, v.state, &v.at, &data, &len), ENOENT);
+	ckpt_state_free(v.state);
 }
 END_TEST
 
@@ -395,6 +597,15 @@ enum hostility {
 	ATTACHED,
 	OF_ANOTHER_STORE,
 	WITHOUT_RECORDS,
+	CONTENT_BEFORE_THE_RECORDS,
+	CONTENT_BEHIND_THE_RECORDS,
+	CONTENT_OF_A_LOG,
+	CONTENT_OF_ANOTHER_COPY,
+	CONTENT_OF_ANOTHER_FILE,
+	CONTENT_CUT_OFF,
+	TARGET_WITH_A_NUL,
+	PLAIN_OF_A_LATER_ENTRY,
+	PLAIN_IN_NO_FOLDER,
 	HOSTILITIES,
 };
 
@@ -428,6 +639,65 @@ static void set_value(struct ckpt_state *state)
 	op.body = body;
 	ck_ok(ckpt_state_apply(state, STORE, &op, &(struct ckpt_span){.seq = 1, .len = 1}));
 	free(body);
+}
+
+static struct ckpt_plain *some_plain(struct ckpt_state *state, bool link)
+{
+	for (size_t i = 0; i < state->plains.count; i++)
+		if (state->plains.all[i]->content.len && state->plains.all[i]->link == link)
+			return state->plains.all[i];
+	ck_abort_msg("there is none");
+	return NULL;
+}
+
+// It is the first record.
+static void give_nul(struct ckpt_plain *e, const struct ckpt_snapshot *is)
+{
+	const size_t len = 40;
+
+	ck_assert_ptr_nonnull(memchr(is->records, 0, len));
+	e->content.offset = CKPT_SNAPSHOT_RECORDS_AT;
+	e->content.len = len;
+	e->size = len;
+	ckpt_sha256(is->records, len, e->sha256);
+}
+
+static void make_plain_hostile(struct ckpt_state *state, const struct ckpt_snapshot *is, enum hostility how)
+{
+	struct ckpt_plain *e = some_plain(state, false);
+
+	switch (how) {
+	case CONTENT_BEFORE_THE_RECORDS:
+		e->content.offset = CKPT_SNAPSHOT_RECORDS_AT - 8;
+		break;
+	case CONTENT_BEHIND_THE_RECORDS:
+		e->content.offset = CKPT_SNAPSHOT_RECORDS_AT + (uint32_t)is->records_len + 8;
+		break;
+	case CONTENT_OF_A_LOG:
+		e->content.seq = 20;
+		e->content.offset = 200;
+		break;
+	case CONTENT_OF_ANOTHER_COPY:
+		e->content.seq = 21 | CKPT_SPAN_COPY;
+		break;
+	case CONTENT_OF_ANOTHER_FILE:
+		e->content.offset++;
+		break;
+	case CONTENT_CUT_OFF:
+		e->size = --e->content.len;
+		break;
+	case TARGET_WITH_A_NUL:
+		give_nul(some_plain(state, true), is);
+		break;
+	case PLAIN_OF_A_LATER_ENTRY:
+		e->version = UINT64_C(24) << CKPT_PLAIN_INDEX_BITS;
+		break;
+	case PLAIN_IN_NO_FOLDER:
+		strcpy(e->folder_id, "dddddddddddddddd");
+		break;
+	default:
+		break;
+	}
 }
 
 static void make_hostile(struct ckpt_state *state, size_t records_len, enum hostility how)
@@ -484,8 +754,9 @@ static void rewrite(const struct snapshot *s, enum hostility how, struct snapsho
 	struct ckpt_state *state;
 
 	ck_ok(ckpt_snapshot_decode(STORE, s->at.seq, s->data, s->len, &is));
-	ck_ok(ckpt_state_decode(is.state, is.state_len, &state));
+	ck_ok(ckpt_view_decode(is.state, is.state_len, &is.at, &state));
 	make_hostile(state, is.records_len, how);
+	make_plain_hostile(state, &is, how);
 	ck_ok(ckpt_state_encode(state, &encoded, &is.state_len));
 	ckpt_state_free(state);
 	is.state = encoded;
@@ -510,14 +781,14 @@ START_TEST(hostile_snapshot_is_refused)
 {
 	CLEANUP(done) struct snapshot s = {0}, t = {0};
 
-	read_up_to(&a, 20);
+	read_up_to(&a, 23);
 	snapshot_of(&a, &s);
 	rewrite(&s, HOSTILITIES, &t);
-	ck_ok(try_state(&t, 20)); // nothing was changed
-	ck_error(try_state(&t, 21), EBADMSG);
+	ck_ok(try_state(&t, 23)); // nothing was changed
+	ck_error(try_state(&t, 24), EBADMSG);
 	free(TAKE_PTR(t.data));
 	rewrite(&s, (enum hostility)_i, &t);
-	ck_error(try_state(&t, 20), EBADMSG);
+	ck_error(try_state(&t, 23), EBADMSG);
 }
 END_TEST
 
@@ -604,6 +875,10 @@ int main(void)
 	tcase_add_loop_test(t, copy_that_is_missing_or_another_stops_who_writes, 0, 2);
 	tcase_add_test(t, left_copy_of_other_bytes_is_put_again);
 	tcase_add_loop_test(t, crash_in_a_jump_leaves_a_node_that_goes_on, 0, 2);
+	tcase_add_test(t, tree_is_that_of_the_snapshot);
+	tcase_add_test(t, copy_stays_as_long_as_a_content_is_in_it);
+	tcase_add_test(t, large_file_is_72_bytes);
+	tcase_add_test(t, snapshot_without_a_content_is_not_made);
 	tcase_add_loop_test(t, hostile_snapshot_is_refused, 0, HOSTILITIES);
 	tcase_add_test(t, damaged_snapshot_is_refused_or_whole);
 	tcase_add_test(t, body_of_a_jump_is_checked);

@@ -32,7 +32,7 @@ static void setup(void)
 	fault = (struct ckpt_fault){0};
 	ck_ok(ckpt_fault_new(objects, &fault, &objects));
 	open_journal();
-	ck_ok(ckpt_journal_pull(j, &attaches));
+	ck_ok(ckpt_journal_pull(j, &attaches, 1));
 }
 
 static void teardown(void)
@@ -69,7 +69,7 @@ static uint64_t pull(const struct ckpt_act *a)
 	memcpy(e.before, at.sha256, sizeof(e.before));
 	ck_ok(ckpt_log_entry_encode(&e, &op, &entry, &pull.entry_len));
 	pull.entry = entry;
-	ck_ok(ckpt_journal_pull(j, &pull));
+	ck_ok(ckpt_journal_pull(j, &pull, 1));
 	ck_ok(ckpt_journal_look(j, take_position, &at));
 	ck_assert_uint_eq(at.seq, e.seq);
 	return at.seq << 16;

@@ -463,7 +463,8 @@ START_TEST(entry_that_is_not_the_next_one_says_nothing)
 	ck_assert_int_eq(pull_numbered(THEM, 2, 2), CKPT_STATE_VOID); // before the first one
 	ck_assert_uint_eq(ckpt_state_remote(THEM->state).seq, 0);
 	ck_assert(pull_next(THEM));
-	ck_assert_int_eq(pull_numbered(THEM, 2, 3), CKPT_STATE_VOID); // it follows the right one
+	ck_assert_int_eq(pull_numbered(THEM, 2, 3),
+			 CKPT_STATE_VOID); // it follows the right one, and has not its number
 	ck_assert_uint_eq(ckpt_state_remote(THEM->state).seq, 1);
 	ck_assert_ptr_null(listed(THEM, "1001"));
 	ck_assert(pull_next(THEM));
