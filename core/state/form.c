@@ -3,7 +3,6 @@
 
 #include "core/base/util.h"
 #include "core/state/act.h"
-#include "core/state/jump.h"
 #include "core/state/shared.h"
 
 // state    := nodes u32, steps u32, values u32, parts u32, node*, step*, value*, [attached], [plains: plain_form.c]

@@ -26,8 +26,6 @@ int ckpt_jump_decode(const void *body, size_t len, struct ckpt_jump *ret_jump);
 // The state that the remote's log says, without what this node has changed, and without values: that which all nodes have which have read
 // it so far. NULL: no memory.
 struct ckpt_state *ckpt_state_view(const struct ckpt_state *state);
-// As ckpt_state_decode(), of the bytes of a view that was taken at this position.
-int ckpt_view_decode(const void *data, size_t len, const struct ckpt_log_position *at, struct ckpt_state **ret_state);
 // The records are read from the objects of the node whose state it is. The view (ckpt_state_view()) is changed: its records and
 // contents are then where they are in the snapshot. -EFBIG: over CKPT_REMOTE_SNAPSHOT_BYTES_MAX.
 int ckpt_jump_snapshot(struct ckpt_objects *objects, const char *store_id, struct ckpt_state *view,

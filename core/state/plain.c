@@ -141,6 +141,12 @@ int ckpt_plains_add_copy(struct ckpt_state *s, const struct ckpt_plain *of, uint
 	return 0;
 }
 
+void ckpt_plains_map_nodes(struct ckpt_state *s, const uint32_t *places)
+{
+	for (size_t i = 0; i < s->plains.count; i++)
+		s->plains.all[i]->node = places[s->plains.all[i]->node];
+}
+
 static void take_out(struct ckpt_plains *t, struct ckpt_plain *e)
 {
 	struct ckpt_plain *last = t->all[--t->count];

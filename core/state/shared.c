@@ -613,6 +613,7 @@ static int jump(struct pull *p, struct ckpt_state *to)
 			ckpt_state_add_node(p->s, places[i], to->nodes[i].node, to->nodes[i].number);
 		}
 		ckpt_table_map_nodes(to, places);
+		ckpt_plains_map_nodes(to, places);
 		ckpt_table_swap(p->s, to);
 		lower(p, false);
 	}

@@ -1,7 +1,6 @@
 #include "core/state/table.h"
 
 #include "core/base/util.h"
-#include "core/state/plain.h"
 
 #define BUCKETS_FIRST 256
 
@@ -161,8 +160,6 @@ void ckpt_table_map_nodes(struct ckpt_state *s, const uint32_t *places)
 		for (struct ckpt_state_step *step = s->of_id[i]; step; step = step->next_of_id)
 			for (size_t v = 0; v < step->count; v++)
 				step->versions[v].by.node = places[step->versions[v].by.node];
-	for (size_t i = 0; i < s->plains.count; i++)
-		s->plains.all[i]->node = places[s->plains.all[i]->node];
 }
 
 int ckpt_table_init(struct ckpt_state *s)

@@ -56,7 +56,7 @@ void ckpt_table_take_name(struct ckpt_state *s, struct ckpt_state_step *step);
 void ckpt_table_give_name(struct ckpt_state *s, struct ckpt_state_step *step);
 // Each takes the other's steps and plain tree.
 void ckpt_table_swap(struct ckpt_state *a, struct ckpt_state *b);
-// Of all versions and plain entries: the node with the place i has the place places[i] from now on.
+// Of all versions: the node with the place i has the place places[i] from now on.
 void ckpt_table_map_nodes(struct ckpt_state *s, const uint32_t *places);
 void ckpt_state_step_free(struct ckpt_state_step *step); // NULL is fine
 // All of it, but what this node has changed: an unchanged step, in no table. NULL: no memory.
@@ -83,6 +83,11 @@ size_t ckpt_state_node_place(const struct ckpt_state *s, const char *node);
 int ckpt_state_make_node_room(struct ckpt_state *s, size_t nodes);
 void ckpt_state_add_node(struct ckpt_state *s, size_t place, const char *node, uint64_t number);
 
+// --- Of form.c --------------------------------------------------------------------------------------------------------------
+
+// As ckpt_state_decode(), of the bytes of a view (jump.h) that was taken at this position.
+int ckpt_view_decode(const void *data, size_t len, const struct ckpt_log_position *at, struct ckpt_state **ret_state);
+
 // --- Of the plain tree ----------------------------------------------------------------------------------------------------
 
 // An act on it, by this node; at: where the body is. As ckpt_state_apply().
@@ -90,6 +95,7 @@ int ckpt_plain_act(struct ckpt_state *s, const struct ckpt_act *a, const struct 
 void ckpt_plains_done(struct ckpt_state *s);
 // Adds a copy, whose folder may come later; the node has that place. 0, -ENOMEM.
 int ckpt_plains_add_copy(struct ckpt_state *s, const struct ckpt_plain *of, uint32_t node);
+void ckpt_plains_map_nodes(struct ckpt_state *s, const uint32_t *places); // as ckpt_table_map_nodes()
 // Those of a state by their version, as in a snapshot. malloc'ed; NULL: no memory.
 struct ckpt_plain **ckpt_plains_sorted(const struct ckpt_state *s);
 // Its bytes in a snapshot, where it is not empty. ranks: of each node, its place there. put: at has room for these. take: from the beginning of data; the remote's

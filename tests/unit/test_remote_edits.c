@@ -116,7 +116,7 @@ static bool pull_next(struct node *n)
 	len = read(fd, entry, sizeof(entry));
 	ck_assert_int_gt(len, 0);
 	ck_ok(ckpt_journal_pull(n->store->journal,
-				&(struct ckpt_pull){.host = "", .entry = entry, .entry_len = (size_t)len}));
+				&(struct ckpt_pull){.host = "", .entry = entry, .entry_len = (size_t)len}, 1));
 	return true;
 }
 

@@ -9,6 +9,7 @@
 #include "core/state/act.h"
 #include "core/state/difference.h"
 #include "core/state/jump.h"
+#include "core/state/plain.h"
 #include "core/state/shared.h"
 #include "core/state/state.h"
 
@@ -895,6 +896,54 @@ static void act_at_random(struct node *n, unsigned *seed)
 	}
 }
 
+// An act on what the node knows of the plain tree, which the tree may not allow: it is void for all then.
+static struct ckpt_act random_plain_act(const struct node *n, unsigned *seed, char content[32])
+{
+	static const char *const ids_of[] = {"", "aaaaaaaaaaaaaaaa", "bbbbbbbbbbbbbbbb"}, *const names[] = {"1", "f",
+													    "g"};
+	const char *folder = ids_of[random_below(seed, 3)], *name = names[random_below(seed, 3)];
+	const char *folder_id = ids_of[1 + random_below(seed, 2)];
+	const struct ckpt_plain *there = ckpt_state_plain(n->state, folder, name);
+	const struct ckpt_plain *moved = ckpt_state_plain_folder(n->state, folder_id);
+	struct ckpt_act a = {.kind = CKPT_ACT_MKDIR + random_below(seed, 4), .before = there ? there->version : 0};
+
+	snprintf(content, 32, "%llu", (unsigned long long)++nonces);
+	strcpy(a.folder_id, folder);
+	strcpy(a.name, name);
+	if (a.kind == CKPT_ACT_MKDIR || a.kind == CKPT_ACT_MOVE) {
+		strcpy(a.id, folder_id);
+		a.before = a.kind == CKPT_ACT_MKDIR ? 0 : moved ? moved->version : 1;
+	} else if (a.kind == CKPT_ACT_FILE) {
+		a.link = random_below(seed, 2);
+		a.content = content;
+		a.content_len = a.link || random_below(seed, 4) ? strlen(content) : 0;
+	} else if (!a.before) {
+		a.before = 1;
+	}
+	return a;
+}
+
+static void push_plain_at_random(struct node *n, unsigned *seed)
+{
+	struct batch b = {0};
+	char content[2][32];
+
+	pull_all(n);
+	for (unsigned i = 0; i < 2; i++) {
+		struct ckpt_act a = random_plain_act(n, seed, content[i]);
+		struct ckpt_operation *op = &b.ops[b.count];
+
+		ck_ok(ckpt_act_encode(&a, &b.bodies[b.count], &op->len));
+		op->body = b.bodies[b.count++];
+		op->kind = (uint16_t)a.kind;
+		op->required = true;
+		strcpy(op->node, n->id);
+	}
+	put_entry(n, &b);
+	for (uint32_t i = 0; i < b.count; i++)
+		free(b.bodies[i]);
+}
+
 static void replace_by_its_snapshot(struct node *n)
 {
 	struct ckpt_state *back;
@@ -910,7 +959,15 @@ static void replace_by_its_snapshot(struct node *n)
 	n->state = back;
 }
 
-static unsigned run_at_random(unsigned seed)
+static size_t plains_of(const struct node *n)
+{
+	size_t count;
+
+	(void)ckpt_state_plains(n->state, &count);
+	return count;
+}
+
+static unsigned run_at_random(unsigned seed, size_t *ret_plains)
 {
 	unsigned jumps = 0;
 
@@ -918,7 +975,7 @@ static unsigned run_at_random(unsigned seed)
 	for (unsigned i = 0; i < 150; i++) {
 		struct node *n = &nodes[random_below(&seed, NODES)];
 
-		switch (random_below(&seed, 11)) {
+		switch (random_below(&seed, 13)) {
 		case 0:
 			push_next(n, random_below(&seed, 2));
 			break;
@@ -927,6 +984,10 @@ static unsigned run_at_random(unsigned seed)
 			break;
 		case 4:
 			jumps += jump(n);
+			break;
+		case 11:
+		case 12:
+			push_plain_at_random(n, &seed);
 			break;
 		case 1:
 			pull_next(n);
@@ -942,6 +1003,7 @@ static unsigned run_at_random(unsigned seed)
 	check_all_same();
 	for (unsigned i = 0; i < NODES; i++)
 		put_snapshot(&nodes[i]);
+	*ret_plains += plains_of(US);
 	finish();
 	return jumps;
 }
@@ -949,10 +1011,12 @@ static unsigned run_at_random(unsigned seed)
 START_TEST(nodes_that_have_met_show_the_same)
 {
 	unsigned runs = ckpt_suite_seeds(500, 20000), jumps = 0;
+	size_t plains = 0;
 
 	for (unsigned seed = 1; seed <= runs; seed++)
-		jumps += run_at_random(seed);
+		jumps += run_at_random(seed, &plains);
 	ck_assert_uint_ge(jumps, runs / 8); // it is about these, too
+	ck_assert_uint_ge(plains, runs * 2);
 }
 END_TEST
 

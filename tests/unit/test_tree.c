@@ -1,12 +1,16 @@
 // The plain trees of nodes with one remote, here a directory that they share: they come to be alike, and no content is lost.
 #include "tests/support/hooks.h"
+#include "tests/support/remote_log.h"
 #include "tests/support/save.h"
 #include "tests/support/suite.h"
 
 #include "core/base/sys.h"
 #include "core/base/util.h"
+#include "core/log/snapshot.h"
+#include "core/remote/near.h"
 #include "core/remote/place.h"
 #include "core/remote/remote.h"
+#include "core/remote/snapshots.h"
 #include "core/remote/tree.h"
 #include "core/save/delete.h"
 #include "core/store/open.h"
@@ -48,7 +52,7 @@ static int64_t later_ns(void)
 	return (t.tv_sec + 60) * INT64_C(1000000000) + t.tv_nsec;
 }
 
-static void open_node(struct node *n)
+static void mount_node(struct node *n)
 {
 	char why[CKPT_OBJECTS_WHY_MAX];
 	CLEANUP_FREE char *path = NULL;
@@ -58,8 +62,13 @@ static void open_node(struct node *n)
 	setenv("CKPTFS_WORK_DIR", n->dir, 1);
 	ck_ok(ckpt_remote_place(&(struct ckpt_remote_at){.url = url, .make = true}, &path, why));
 	ck_ok(ckpt_store_open(path, CKPT_STORE_WRITE, NULL, &n->store));
-	ck_ok(ckpt_store_work_behind(n->store));
 	snprintf(n->tree, sizeof(n->tree), "%.4000s/tree", path);
+}
+
+static void open_node(struct node *n)
+{
+	mount_node(n);
+	ck_ok(ckpt_store_work_behind(n->store));
 }
 
 static void close_node(struct node *n)
@@ -537,6 +546,107 @@ static void put_tracker(struct node *n, const char *text)
 }
 
 // One node saves a step, then says so, then deletes the one before. Another never sees a tracker without its step.
+// Another node has put entries of steps, so many that a snapshot behind them is worth a jump; the first node puts that.
+static void put_snapshot_far(void)
+{
+	struct node *n = &nodes[0];
+	uint64_t seq;
+
+	close_node(n);
+	mount_node(n);
+	(void)ckpt_journal_look(n->store->journal, position_of, &seq);
+	ckpt_remote_log_make(ckpt_near_there(n->store->objects), n->store->id, seq + 100, true);
+	close_node(n);
+	mount_node(n);
+	ck_ok(ckpt_snapshots_put(n->store, true));
+	ck_ok(ckpt_store_work_behind(n->store));
+}
+
+static int count_copy(void *arg, const char *key, const struct ckpt_object *object)
+{
+	(void)object;
+	*(unsigned *)arg += ckpt_snapshot_copy_number(key) != 0;
+	return 0;
+}
+
+static unsigned jumps_of(const struct node *n)
+{
+	unsigned copies = 0;
+
+	ck_ok(ckpt_objects_list(ckpt_near_here(n->store->objects), "snap/", NULL, count_copy, &copies));
+	return copies;
+}
+
+static void make_rich_tree(void)
+{
+	ck_ok(ckpt_sys.mkdir(nodes[0].store->tree_fd, "run", 0750));
+	ck_ok(ckpt_sys.mkdir(nodes[0].store->tree_fd, "run/deep", 0755));
+	put(&nodes[0], "run/deep/latest", "1000");
+	put(&nodes[0], "gone", "is removed");
+	put(&nodes[0], "empty", "");
+	put_large(&nodes[0], "run/model.pt", 1, LARGE);
+	ck_ok(ckpt_sys.symlink("deep/latest", nodes[0].store->tree_fd, "run/link"));
+	put(&nodes[1], "config", "of the second");
+	settle();
+	check_alike();
+}
+
+START_TEST(new_node_that_jumps_has_the_tree)
+{
+	make_rich_tree();
+	close_node(&nodes[2]);
+	*nodes[2].dir = '\0'; // a new one, with an empty work directory
+	put_snapshot_far();
+	open_node(&nodes[2]);
+	ck_assert_uint_eq(jumps_of(&nodes[2]), 1);
+	settle();
+	check_alike();
+	ck_assert(is_as_at(&nodes[0], &nodes[2], "run/model.pt"));
+	put(&nodes[1], "config", "newer");
+	put(&nodes[2], "run/deep/latest", "2000");
+	WAIT_UNTIL(all_have("config", "newer") && all_have("run/deep/latest", "2000"));
+	settle();
+	check_alike();
+	close_node(&nodes[2]);
+	open_node(&nodes[2]);
+	settle();
+	check_alike();
+}
+END_TEST
+
+// It was away while the tree changed, and has changed it itself.
+START_TEST(old_node_that_jumps_gets_what_has_changed)
+{
+	CLEANUP_FREE char *listed = NULL;
+
+	make_rich_tree();
+	close_node(&nodes[2]);
+	put(&nodes[0], "empty", "no more");
+	put(&nodes[0], "config", "of the first");
+	ck_ok(ckpt_sys.unlink(nodes[0].store->tree_fd, "gone", 0));
+	ck_ok(ckpt_sys.rename(nodes[1].store->tree_fd, "run/deep", nodes[1].store->tree_fd, "deeper",
+			      RENAME_NOREPLACE));
+	touch(&nodes[0]);
+	touch(&nodes[1]);
+	WAIT_UNTIL(has(&nodes[1], "gone", NULL) && has(&nodes[0], "deeper/latest", "1000") &&
+		   has(&nodes[1], "empty", "no more") && has(&nodes[1], "config", "of the first"));
+	WAIT_UNTIL(is_idle(&nodes[0]) && is_idle(&nodes[1]));
+	put_snapshot_far();
+	put_while_down(&nodes[2], "config", "of the third");
+	put_while_down(&nodes[2], "new", "made meanwhile");
+	open_node(&nodes[2]);
+	ck_assert_uint_eq(jumps_of(&nodes[2]), 1);
+	settle();
+	check_alike();
+	ck_assert(all_have("gone", NULL) && all_have("deeper/latest", "1000") && all_have("empty", "no more") &&
+		  all_have("run/deep/latest", NULL) && all_have("new", "made meanwhile"));
+	listed = list(&nodes[2]);
+	ck_assert(has(&nodes[2], "config", "of the first"));
+	ck_assert_uint_eq(count_in(listed, "config" CKPT_NAME_CONFLICT), 1);
+	ck_assert_uint_eq(count_in(listed, "of the third"), 1);
+}
+END_TEST
+
 START_TEST(tracker_comes_behind_its_step_and_before_what_was_deleted_later)
 {
 	static const unsigned saved[] = {0, 1};
@@ -748,6 +858,8 @@ int main(void)
 	tcase_add_test(t, folder_is_renamed_with_all_that_is_in_it);
 	tcase_add_test(t, folder_that_is_removed_goes_unless_something_new_is_in_it);
 	tcase_add_test(t, lost_table_loses_nothing);
+	tcase_add_test(t, new_node_that_jumps_has_the_tree);
+	tcase_add_test(t, old_node_that_jumps_gets_what_has_changed);
 	tcase_add_test(t, tracker_comes_behind_its_step_and_before_what_was_deleted_later);
 	tcase_add_test(t, trackers_and_deletions_do_not_wait_for_each_other);
 	tcase_add_test(t, folders_that_are_moved_into_each_other_end_nowhere);
