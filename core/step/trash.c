@@ -234,7 +234,7 @@ void ckpt_trash_drain(struct ckpt_trash *t)
 	LOCK_SCOPE(&t->lock);
 
 	pthread_cond_broadcast(&t->changed); // it sleeps by a clock that may have been set since
-	while (t->running && (t->count || is_due_locked(t)))
+	while (t->running && !t->stop && (t->count || is_due_locked(t)))
 		ckpt_lock_wait(&t->changed, &t->lock);
 }
 

@@ -50,7 +50,7 @@ void ckpt_trash_wake(struct ckpt_trash *t);
 // a few seconds later, so that a framework that removes its own after a save has done it by then; where deleted steps are not looked
 // at, by a verb, at once.
 void ckpt_trash_committed(struct ckpt_trash *t);
-// Waits until nothing is left to do.
+// Waits until nothing is left to do, or the trash is stopped.
 void ckpt_trash_drain(struct ckpt_trash *t);
 // How many names, or looks at deleted steps, it still has to do; NULL: 0.
 size_t ckpt_trash_pending(struct ckpt_trash *t);
