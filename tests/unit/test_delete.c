@@ -429,6 +429,20 @@ START_TEST(a_manifest_is_not_read_while_others_wait_for_the_lock_of_all_acts)
 }
 END_TEST
 
+START_TEST(nobody_waits_for_a_trash_that_was_stopped)
+{
+	struct ckpt_trash *t = *ckpt_trash_of(s);
+
+	ckpt_trash_remove_behind(t, "a");
+	ckpt_trash_drain(t);
+	ck_assert_uint_eq(ckpt_trash_pending(t), 0);
+	ckpt_trash_stop(t);
+	ckpt_trash_remove_behind(t, "b");
+	ckpt_trash_drain(t);
+	ck_assert_uint_ge(ckpt_trash_pending(t), 1); // the next start does it
+}
+END_TEST
+
 int main(void)
 {
 	Suite *suite = suite_create("delete");
@@ -445,6 +459,7 @@ int main(void)
 	tcase_add_test(tcase, large_manifests_go_with_their_step);
 	tcase_add_test(tcase, an_index_from_before_an_expiry_is_not_believed);
 	tcase_add_test(tcase, a_manifest_is_not_read_while_others_wait_for_the_lock_of_all_acts);
+	tcase_add_test(tcase, nobody_waits_for_a_trash_that_was_stopped);
 	tcase_add_test(tcase, the_trash_empties_itself_when_the_time_comes);
 	tcase_add_test(tcase, a_reader_beside_sees_deletions_and_what_comes_after);
 	suite_add_tcase(suite, tcase);
