@@ -103,6 +103,17 @@ bool draft_is_at(struct ckpt_fs *fs, struct node *dir, const char *name)
 	return find_locked(fs, dir, name);
 }
 
+bool draft_is_written(struct ckpt_fs *fs, struct node *dir, const char *name)
+{
+	const struct draft *d;
+
+	if (!drafts_any(fs))
+		return false;
+	LOCK_SCOPE(&fs->drafts->lock);
+	d = find_locked(fs, dir, name);
+	return d && !draft_is_resting_locked(d);
+}
+
 bool draft_is_of(struct ckpt_fs *fs, struct node *n)
 {
 	bool is;

@@ -42,9 +42,10 @@ void drafts_free(struct drafts *t);
 struct draft *draft_find(struct ckpt_fs *fs, struct node *dir, const char *name);
 void draft_unref(struct ckpt_fs *fs, struct draft *d); // NULL is fine
 bool draft_is_at(struct ckpt_fs *fs, struct node *dir, const char *name);
-bool draft_is_of(struct ckpt_fs *fs, struct node *n);                   // the node is a draft's
-bool draft_is_below(struct ckpt_fs *fs, const struct node *dir);        // at any depth
-bool draft_is_below_locked(struct ckpt_fs *fs, const struct node *dir); // names_lock held
+bool draft_is_written(struct ckpt_fs *fs, struct node *dir, const char *name); // the same of one that somebody has open
+bool draft_is_of(struct ckpt_fs *fs, struct node *n);                          // the node is a draft's
+bool draft_is_below(struct ckpt_fs *fs, const struct node *dir);               // at any depth
+bool draft_is_below_locked(struct ckpt_fs *fs, const struct node *dir);        // names_lock held
 // Waits until there is none: -EBUSY.
 int draft_wait_below(struct ckpt_fs *fs, const struct node *dir, int64_t timeout_ns);
 // The draft's node with one more lookup. -ENOENT: it is over.

@@ -47,7 +47,7 @@ static bool is_written(struct node *n)
 bool others_is_written(void *arg, int dirfd, const char *name)
 {
 	struct node *n = node_at(arg, dirfd, name), *dir = node_of_folder(arg, dirfd);
-	bool is = is_written(n) || (dir && draft_is_at(arg, dir, name));
+	bool is = is_written(n) || (dir && draft_is_written(arg, dir, name));
 
 	node_unref(arg, n);
 	node_unref(arg, dir);
@@ -108,7 +108,7 @@ int others_change(void *arg, const struct ckpt_tree_change *c)
 
 	call_plain_stop();
 	look(fs, c, &x);
-	rc = (x.dir && draft_is_at(fs, x.dir, c->name)) || (is_written(x.there) && !S_ISDIR(c->expect->st_mode))
+	rc = (x.dir && draft_is_written(fs, x.dir, c->name)) || (is_written(x.there) && !S_ISDIR(c->expect->st_mode))
 		     ? -EBUSY
 		     : change_names(fs, c, &x);
 	call_plain_go();

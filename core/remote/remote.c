@@ -542,7 +542,7 @@ static int exchange(struct ckpt_remote *r, struct ckpt_behind *behind)
 		if (!rc)
 			rc = push(r, behind);
 	}
-	return rc;
+	return MIN(rc, 0);
 }
 
 static void succeeded(struct ckpt_remote *r)
@@ -573,14 +573,13 @@ static int64_t failed(struct ckpt_remote *r, int rc)
 	return now_ns + again_ns;
 }
 
-// For the nodes to come. This one does without: what fails for another reason than that the remote is away is left to the next one.
+// For the nodes to come. This one does without: what fails is left to the next time that one is due.
 static int put_snapshot(struct ckpt_remote *r)
 {
 	int rc = r->snapshot_due || r->far ? ckpt_snapshots_put(r->store, r->far) : 0;
 
-	if (!is_away(rc))
-		r->snapshot_due = r->far = false;
-	return is_away(rc) ? rc : 0;
+	r->snapshot_due = r->far = false;
+	return rc == -EINTR ? rc : 0;
 }
 
 static int64_t turn(void *arg, struct ckpt_behind *behind)

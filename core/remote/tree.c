@@ -167,13 +167,13 @@ static void reconcile(struct ckpt_tree *t)
 				   .soon = &t->soon,
 				   .pace = t->pace.go_on ? &t->pace : NULL,
 				   .started_ns = t->started_ns};
-	int rc;
+	int rc, saved;
 
 	__atomic_store_n(&t->touched, false, __ATOMIC_RELAXED);
 	t->again = t->soon = false;
 	rc = ckpt_tree_reconcile(&p);
-	if (!rc)
-		rc = ckpt_tree_seen_save(&t->seen, t->store->dirfd);
+	saved = ckpt_tree_seen_save(&t->seen, t->store->dirfd);
+	rc = rc ? rc : saved;
 	t->again |= rc;
 	if (t->soon)
 		ckpt_tree_touch(t);

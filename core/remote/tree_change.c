@@ -19,6 +19,14 @@ static bool is_as_expected(const struct ckpt_tree_change *c)
 	return S_ISDIR(st.st_mode) ? st.st_ino == c->expect->st_ino : ckpt_tree_file_is(&was, &st);
 }
 
+static bool is_what_moves(const struct ckpt_tree_change *c)
+{
+	struct stat st;
+
+	return !c->moves ||
+	       (!fstatat(c->from_dirfd, c->from, &st, AT_SYMLINK_NOFOLLOW) && st.st_ino == c->moves->st_ino);
+}
+
 // The place is free then, or, of a file, still taken: the rename that follows replaces it in one act.
 static int put_aside(const struct ckpt_tree_change *c)
 {
@@ -39,7 +47,7 @@ int ckpt_tree_change(const struct ckpt_tree_change *c)
 {
 	bool is_folder = c->expect && S_ISDIR(c->expect->st_mode), is_free = !c->expect || (c->aside && is_folder);
 	bool is_aside = false;
-	int rc = is_as_expected(c) ? 0 : -EAGAIN;
+	int rc = is_as_expected(c) && is_what_moves(c) ? 0 : -EAGAIN;
 
 	if (!rc && c->expect && c->aside) {
 		rc = put_aside(c);

@@ -117,22 +117,25 @@ static int look_at(struct look *l, const FTSENT *f, const char *path)
 // What cannot be looked at must not be taken for gone.
 static int cannot_look(struct look *l, const FTSENT *f)
 {
-	size_t at = f->fts_level <= DEPTH_MAX ? l->above[f->fts_level] : SIZE_MAX;
+	int level = f->fts_info == FTS_NS ? f->fts_level - 1 : f->fts_level; // of the folder
+	size_t at = level >= 1 && level <= DEPTH_MAX ? l->above[level] : SIZE_MAX;
 
 	if (f->fts_errno == ENOENT)
 		return 0;
 	if (f->fts_errno == ENOMEM || f->fts_errno == EIO)
 		return -f->fts_errno;
 	l->view->unknown = true;
-	if (f->fts_info == FTS_DNR && at < l->view->count)
+	if (at < l->view->count)
 		l->view->at[at].unreadable = true;
-	return 0;
+	return level < 1 ? -f->fts_errno : 0;
 }
 
 static int visit(struct look *l, FTS *fts, FTSENT *f, size_t top_len)
 {
 	int rc = 0;
 
+	if (f->fts_level < 1 && (f->fts_info == FTS_NS || f->fts_info == FTS_ERR || f->fts_info == FTS_DNR))
+		return f->fts_errno ? -f->fts_errno : -EIO;
 	if (f->fts_level < 1 || f->fts_info == FTS_DP)
 		return 0;
 	if (f->fts_info == FTS_NS || f->fts_info == FTS_ERR || f->fts_info == FTS_DNR || f->fts_info == FTS_DC)

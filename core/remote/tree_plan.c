@@ -35,6 +35,7 @@ struct plan {
 	size_t logged_count;
 	uint64_t number; // of this node's newest act
 	bool changed;    // a folder on disk: look again
+	bool stale;      // something has another name than the view says: look again at once
 	int error;       // the first
 };
 
@@ -91,7 +92,7 @@ static int look(struct plan *x)
 
 	plan_done(x);
 	x->logged = NULL;
-	x->changed = false;
+	x->changed = x->stale = false;
 	rc = ckpt_journal_look(x->p->store->journal, copy_log, x);
 	if (rc)
 		return rc;
@@ -341,7 +342,8 @@ static int write_bytes(struct plan *x, const struct logged *l, const void *conte
 static int write_temp(struct plan *x, const struct logged *l, const void *content, size_t len, const char *temp)
 {
 	int trash_fd = x->p->store->trash_fd, fd, rc;
-	struct timespec times[2] = {{0, UTIME_OMIT}, {l->mtime_ns / 1000000000, l->mtime_ns % 1000000000}};
+	int64_t ns = (l->mtime_ns % 1000000000 + 1000000000) % 1000000000; // of a time before 1970, too
+	struct timespec times[2] = {{0, UTIME_OMIT}, {(l->mtime_ns - ns) / 1000000000, ns}};
 
 	if (l->link) {
 		CLEANUP_FREE char *target = strndup(content, len);
@@ -476,6 +478,7 @@ static int put_in_place(struct plan *x, const struct logged *l, const struct ckp
 	if (aside)
 		tell_aside(x, e, other);
 	x->changed |= *l->id || aside;
+	x->stale |= aside;
 	return see(x, l, dirfd, &made);
 }
 
@@ -508,14 +511,14 @@ static int move_folder(struct plan *x, const struct logged *l, const struct ckpt
 							  .aside = there ? other : NULL,
 							  .from_dirfd = from,
 							  .from = e->name,
-							  .moves = true});
+							  .moves = &e->st});
 	if (rc)
 		return rc;
 	if (there)
 		tell_aside(x, there, other);
 	if (was)
 		ckpt_tree_seen_drop(x->p->seen, was->folder_id, was->name);
-	x->changed = true;
+	x->changed = x->stale = true;
 	return see(x, l, to, &e->st);
 }
 
@@ -555,13 +558,20 @@ static int make_again(struct plan *x, const struct logged *l)
 	return make_folder(x, l);
 }
 
+static bool is_hidden(const struct plan *x, const struct logged *l)
+{
+	const struct ckpt_tree_entry *there = ckpt_tree_find(&x->view, l->folder_id, l->name);
+
+	return there && there->kind == CKPT_TREE_OTHER;
+}
+
 static void plan_folder(struct plan *x, const struct logged *l)
 {
 	const struct ckpt_tree_entry *e = ckpt_tree_find_folder(&x->view, l->id);
 	const struct ckpt_tree_seen *seen = ckpt_tree_seen_folder(x->p->seen, l->id);
 	bool known = seen && seen->version == l->version;
 
-	if (!e && x->view.unknown)
+	if (!e && x->view.unknown && (seen || is_hidden(x, l)))
 		return;
 	if (e && is_at(e, l))
 		ckpt_tree_queue_drop(x->p->queue, CKPT_ACT_REMOVE, l->folder_id, l->name);
@@ -590,8 +600,11 @@ static void plan_own_folder(struct plan *x, const struct ckpt_tree_entry *e)
 {
 	if (find_logged_folder(x, e->id))
 		return;
-	if (!ckpt_tree_seen_folder(x->p->seen, e->id) || e->unreadable || !is_empty(x, e) ||
-	    ckpt_step_any(x->p->store, e->id)) {
+	if (e->unreadable && ckpt_tree_seen_folder(x->p->seen, e->id)) {
+		*x->p->again = true;
+		return;
+	}
+	if (!ckpt_tree_seen_folder(x->p->seen, e->id) || !is_empty(x, e) || ckpt_step_any(x->p->store, e->id)) {
 		queue(x, CKPT_ACT_MKDIR, e->folder_id, e->name, e->id, 0, &e->st);
 		return;
 	}
@@ -653,7 +666,7 @@ static void plan_logged(struct plan *x, const struct logged *l)
 		return; // which is about to move
 	if (e)
 		plan_both(x, l, e);
-	else if (x->view.unknown && !is_there(x, l->folder_id))
+	else if (x->view.unknown && (seen || !is_there(x, l->folder_id)))
 		return;
 	else if (seen && seen->version == l->version)
 		queue(x, CKPT_ACT_REMOVE, l->folder_id, l->name, "", l->version, NULL);
@@ -695,7 +708,7 @@ static int plan_folders(struct plan *x)
 
 	for (int round = 0; round < ROUNDS_MAX && !rc; round++) {
 		rc = look(x);
-		for (size_t i = 0; i < x->logged_count && !rc; i++)
+		for (size_t i = 0; i < x->logged_count && !rc && !x->stale; i++)
 			if (*x->logged[i].id)
 				plan_folder(x, &x->logged[i]);
 		if (!x->changed)
@@ -712,17 +725,18 @@ int ckpt_tree_reconcile(struct ckpt_tree_plan *p)
 	rc = plan_folders(&x);
 	if (rc)
 		return rc;
-	for (size_t i = 0; i < x.view.count; i++)
+	for (size_t i = 0; i < x.view.count && !x.stale; i++)
 		if (x.view.at[i].kind != CKPT_TREE_FOLDER)
 			plan_own(&x, &x.view.at[i]);
-	for (size_t i = 0; i < x.logged_count; i++)
+	for (size_t i = 0; i < x.logged_count && !x.stale; i++)
 		if (!*x.logged[i].id)
 			plan_logged(&x, &x.logged[i]);
-	for (size_t i = 0; i < x.view.count; i++)
+	for (size_t i = 0; i < x.view.count && !x.stale; i++)
 		if (x.view.at[i].kind == CKPT_TREE_FOLDER)
 			plan_own_folder(&x, &x.view.at[i]);
-	forget_gone(&x);
-	if (x.changed)
+	if (!x.stale && !x.view.unknown)
+		forget_gone(&x);
+	if (x.changed || x.stale)
 		*p->again = true;
 	return x.error;
 }

@@ -554,6 +554,12 @@ static int collect(struct ckpt_tree_queue *q, const struct ckpt_tree_sending *to
 	return MIN(rc, 0);
 }
 
+static void set_sent(struct batch *b, int64_t at_ns)
+{
+	for (uint32_t i = 0; i < b->count; i++)
+		b->items[i]->sent_ns = at_ns;
+}
+
 int ckpt_tree_queue_send(struct ckpt_tree_queue *q, const struct ckpt_tree_sending *to)
 {
 	CLEANUP(batch_done) struct batch *b = ckpt_calloc(1, sizeof(*b));
@@ -563,8 +569,10 @@ int ckpt_tree_queue_send(struct ckpt_tree_queue *q, const struct ckpt_tree_sendi
 		rc = collect(q, to, b);
 	if (rc || !b->count)
 		return rc;
+	set_sent(b,
+		 ckpt_sys.mono_ns()); // before it is appended: what is read then settles the queue, which frees items
 	rc = ckpt_log_append(to->log, b->ops, b->count, false);
-	for (uint32_t i = 0; i < b->count && !rc; i++)
-		b->items[i]->sent_ns = ckpt_sys.mono_ns();
+	if (rc)
+		set_sent(b, 0);
 	return rc == -EEXIST || rc == -EAGAIN ? 1 : rc ? rc : 1;
 }

@@ -485,6 +485,8 @@ static int apply_entry(struct pull *p)
 				       .offset = p->at.offset + (uint32_t)((const uint8_t *)op.body - p->body),
 				       .len = (uint32_t)op.len};
 
+		op.number = MIN(op.number,
+				ckpt_state_number(p->s, op.node)); // what others say of our own numbers is not believed
 		p->s->plains.version = version++;
 		rc = ckpt_state_act(p->s, p->store_id, &op, &at);
 	}
@@ -610,7 +612,7 @@ static int jump(struct pull *p, struct ckpt_state *to)
 	} else {
 		for (size_t i = 0; i < to->node_count; i++) {
 			places[i] = (uint32_t)ckpt_state_node_place(p->s, to->nodes[i].node);
-			ckpt_state_add_node(p->s, places[i], to->nodes[i].node, to->nodes[i].number);
+			ckpt_state_add_node(p->s, places[i], to->nodes[i].node, 0);
 		}
 		ckpt_table_map_nodes(to, places);
 		ckpt_plains_map_nodes(to, places);

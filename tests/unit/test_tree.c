@@ -493,6 +493,29 @@ START_TEST(folders_that_are_moved_into_each_other_end_nowhere)
 }
 END_TEST
 
+// Who was away finds that the name is another folder's by now.
+START_TEST(folder_whose_name_another_has_got_is_the_same_on_all)
+{
+	CLEANUP_FREE char *listed = NULL;
+
+	ck_ok(ckpt_sys.mkdir(nodes[0].store->tree_fd, "run", 0755));
+	put(&nodes[0], "run/file", "of the old one");
+	WAIT_UNTIL(all_have("run/file", "of the old one"));
+	settle();
+	close_node(&nodes[1]);
+	ck_ok(ckpt_sys.rename(nodes[0].store->tree_fd, "run", nodes[0].store->tree_fd, "run.old", 0));
+	ck_ok(ckpt_sys.mkdir(nodes[0].store->tree_fd, "run", 0755));
+	put(&nodes[0], "run/file", "of the new one");
+	WAIT_UNTIL(has(&nodes[2], "run/file", "of the new one") && has(&nodes[2], "run.old/file", "of the old one"));
+	open_node(&nodes[1]);
+	WAIT_UNTIL(all_have("run/file", "of the new one") && all_have("run.old/file", "of the old one"));
+	settle();
+	check_alike();
+	listed = list(&nodes[1]);
+	ck_assert_ptr_null(strstr(listed, CKPT_NAME_CONFLICT));
+}
+END_TEST
+
 START_TEST(mode_comes_to_all)
 {
 	struct stat st;
@@ -876,6 +899,7 @@ int main(void)
 	tcase_add_test(t, tracker_comes_behind_its_step_and_before_what_was_deleted_later);
 	tcase_add_test(t, trackers_and_deletions_do_not_wait_for_each_other);
 	tcase_add_test(t, folders_that_are_moved_into_each_other_end_nowhere);
+	tcase_add_test(t, folder_whose_name_another_has_got_is_the_same_on_all);
 	tcase_add_test(t, mode_comes_to_all);
 	tcase_add_test(t, steps_in_folders_are_in_them_everywhere);
 	tcase_add_checked_fixture(random, setup, teardown);
