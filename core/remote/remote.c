@@ -496,7 +496,7 @@ static int read_log(struct ckpt_remote *r)
 	return rc ? rc : follow(r);
 }
 
-// What the plain tree may push now: what was done before the first step that waits. Such a step is in a folder that the log knows.
+// The plain tree may push now all that was done before the first step that waits. Such a step is in a folder that the log knows.
 struct ahead {
 	bool keeps_deleted;
 	uint64_t before;

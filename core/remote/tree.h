@@ -23,7 +23,7 @@ void ckpt_tree_pace(struct ckpt_tree *t, const struct ckpt_tree_pace *pace);
 void ckpt_tree_touch(struct ckpt_tree *t);
 // The same of the file with this name: it has a new content, which is taken, or has gone. NULL is fine.
 void ckpt_tree_take_name(struct ckpt_tree *t, int dirfd, const char *name);
-// How many changes wait to be pushed, as far as they are known; at least one until all was looked at.
+// The number of changes that wait to be pushed, as far as they are known; at least one until all was looked at.
 size_t ckpt_tree_waits(struct ckpt_tree *t);
 
 // After each entry of the remote's log that says something of the tree.

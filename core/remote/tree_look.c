@@ -114,7 +114,7 @@ static int look_at(struct look *l, const FTSENT *f, const char *path)
 	return rc == -ENOENT || rc == -ENOTDIR || rc == -ELOOP ? 1 : rc; // it went meanwhile
 }
 
-// What cannot be looked at must not be taken for gone.
+// An entry that cannot be looked at must not be taken for gone.
 static int cannot_look(struct look *l, const FTSENT *f)
 {
 	int level = f->fts_info == FTS_NS ? f->fts_level - 1 : f->fts_level; // of the folder

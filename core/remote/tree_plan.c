@@ -360,7 +360,7 @@ static int write_temp(struct plan *x, const struct logged *l, const void *conten
 	return rc;
 }
 
-// Who is not root has all that is here. The mode comes after the owner, whose change takes bits of it away.
+// Only root gives files away. The mode comes after the owner, whose change takes bits of it away.
 static int give_to_owner(struct plan *x, const struct logged *l, const char *temp)
 {
 	int trash_fd = x->p->store->trash_fd;
@@ -614,7 +614,7 @@ static void plan_own_folder(struct plan *x, const struct ckpt_tree_entry *e)
 
 // --- Files --------------------------------------------------------------------------------------------------------------
 
-// Who is not root cannot give a file to its owner.
+// Only root can have given the file to its owner.
 static bool has_owner_of(const struct ckpt_tree_entry *e, const struct logged *l)
 {
 	return (geteuid() || (e->st.st_uid == l->uid && e->st.st_gid == l->gid)) &&

@@ -167,7 +167,7 @@ enum verdict {
 	CONFLICT, // it is of what is not there any more
 };
 
-// What the remote's log says, for one item.
+// The word of the remote's log on one item.
 struct said {
 	const struct ckpt_tree_item *it;
 	const char *node;
@@ -271,7 +271,7 @@ static struct said judge(const struct ckpt_tree_sending *to, const struct ckpt_t
 	return s;
 }
 
-// What others have of a file stays here, too: after a power cut its loss would look as if a user had changed it.
+// A file that others have stays here, too: after a power cut its loss would look as if a user had changed it.
 static bool is_on_disk(const struct ckpt_tree_sending *to, const struct ckpt_tree_item *it)
 {
 	CLEANUP_FREE char *folder = strdup(it->path ? it->path : "");
@@ -326,7 +326,7 @@ static int was_for_nothing(void *arg, const struct ckpt_state *state)
 	return 0;
 }
 
-// Where a later content waits, too. What others have of the file until that comes may name a step that was deleted meanwhile.
+// A content gives way only to a later one. Until that comes, the file on other nodes may name a step that was deleted meanwhile.
 static bool gives_way(struct ckpt_tree_queue *q, const struct ckpt_tree_sending *to, struct ckpt_tree_item **items,
 		      size_t count, size_t i)
 {

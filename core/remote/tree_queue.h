@@ -55,7 +55,7 @@ int ckpt_tree_queue_add(struct ckpt_tree_queue *q, const struct ckpt_tree_item *
 // A content of this path waits that was taken from this file, or a removal: it need not be looked for again.
 bool ckpt_tree_queue_has(struct ckpt_tree_queue *q, enum ckpt_act_kind kind, const char *folder_id, const char *name,
 			 const struct ckpt_tree_file *file);
-// What waits of this kind for a path is not wanted any more.
+// Items of this kind for a path are not wanted any more.
 void ckpt_tree_queue_drop(struct ckpt_tree_queue *q, enum ckpt_act_kind kind, const char *folder_id, const char *name);
 
 struct ckpt_tree_sending {
@@ -67,7 +67,7 @@ struct ckpt_tree_sending {
 	const struct ckpt_tree_pace *pace;
 	bool *conflict; // set: a change was of what is not there any more, and was dropped. A look at the disk decides
 };
-// What the remote's log says already leaves the queue, and is seen.
+// Items that the remote's log says already leave the queue, and are seen.
 void ckpt_tree_queue_settle(struct ckpt_tree_queue *q, const struct ckpt_tree_sending *to);
 // A large file is put, or a version of it is fetched: not again for a while, whatever comes of it. False: that was done just now.
 bool ckpt_tree_queue_try(struct ckpt_tree_queue *q, const char *folder_id, const char *name, uint64_t version);

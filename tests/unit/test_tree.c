@@ -493,7 +493,7 @@ START_TEST(folders_that_are_moved_into_each_other_end_nowhere)
 }
 END_TEST
 
-// Who was away finds that the name is another folder's by now.
+// A node that was away finds that the name is another folder's by now.
 START_TEST(folder_whose_name_another_has_got_is_the_same_on_all)
 {
 	CLEANUP_FREE char *listed = NULL;
