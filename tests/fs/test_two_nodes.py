@@ -137,8 +137,8 @@ def test_a_mode(nodes, rest):
     trees.write(first / "1000/other.json", b"of the first")
     time.sleep(rest)
     os.chmod(second / "1000/config.json", 0o604)
+    wait_until(lambda: stat.S_IMODE(os.stat(first / "1000/config.json").st_mode) == 0o604, SEEN + 20, "the mode on the other node")
     meet(first, second, {"config.json": b"of the save", "other.json": b"of the first"})
-    wait_until(lambda: stat.S_IMODE(os.stat(first / "1000/config.json").st_mode) == 0o604, SEEN + 20, "the mode")
     assert stat.S_IMODE(os.stat(second / "1000/config.json").st_mode) == 0o604
 
 
