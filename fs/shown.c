@@ -33,7 +33,7 @@ static void drop_names(struct ckpt_fs *fs, struct ckpt_step *step, struct ckpt_m
 	node_unref(fs, n);
 }
 
-// What the kernel knows of the name goes, and what its folder's node has kept.
+// All that the kernel knows of the name goes, and all that its folder's node has kept.
 void shown_forget(struct ckpt_fs *fs, struct ckpt_step *step, struct ckpt_manifest *m, const char *path)
 {
 	struct ckpt_entry e, parent;

@@ -611,6 +611,38 @@ static char *answer_move(struct ckpt_fs *fs, const char *session, const char *to
 
 // --- The request --------------------------------------------------------------------------------------------------------
 
+static char *answer_on_session(struct ckpt_fs *fs, const char *verb, const char *session, json_t *json,
+			       struct peer *peer)
+{
+	const char *to = json_string_value(json_object_get(json, "to"));
+
+	if (!strcmp(verb, "abort"))
+		return answer_abort(fs, session);
+	if (!strcmp(verb, "resume"))
+		return answer_resume(fs, session);
+	if (!strcmp(verb, "commit"))
+		return answer_commit(fs, session, json_string_value(json_object_get(json, "metadata")), to);
+	if (!strcmp(verb, "delete"))
+		return answer_delete(fs, session, json_is_true(json_object_get(json, "for_good")),
+				     json_is_true(json_object_get(json, "deleted_only")));
+	if (!strcmp(verb, "pin") || !strcmp(verb, "unpin") || !strcmp(verb, "promote"))
+		return answer_flag(fs, session, verb);
+	if (!strcmp(verb, "seal"))
+		return answer_seal(fs, session, peer);
+	if (!strcmp(verb, "cool") || !strcmp(verb, "warm"))
+		return answer_tier(fs, session, !strcmp(verb, "cool"), json_string_value(json_object_get(json, "only")),
+				   peer);
+	if (!strcmp(verb, "undelete"))
+		return answer_undelete(fs, session);
+	if (!strcmp(verb, "restore"))
+		return answer_restore(fs, session, json_integer_value(json_object_get(json, "version")));
+	if (!strcmp(verb, "remove") && to)
+		return answer_remove(fs, session, to);
+	if (!strcmp(verb, "move") && to)
+		return answer_move(fs, session, to);
+	return refusal(ENOSYS, "the mount does not know this verb", "it is of another version: mount again");
+}
+
 char *verbs_answer(struct ckpt_fs *fs, const char *request, int peer_fd)
 {
 	const char *verb, *session, *to;
@@ -653,32 +685,8 @@ char *verbs_answer(struct ckpt_fs *fs, const char *request, int peer_fd)
 	else if (!session)
 		reply = refusal(EINVAL, "no session was named, or the verb is unknown",
 				"the mount may be of another version: mount again");
-	else if (!strcmp(verb, "abort"))
-		reply = answer_abort(fs, session);
-	else if (!strcmp(verb, "resume"))
-		reply = answer_resume(fs, session);
-	else if (!strcmp(verb, "commit"))
-		reply = answer_commit(fs, session, json_string_value(json_object_get(json, "metadata")), to);
-	else if (!strcmp(verb, "delete"))
-		reply = answer_delete(fs, session, json_is_true(json_object_get(json, "for_good")),
-				      json_is_true(json_object_get(json, "deleted_only")));
-	else if (!strcmp(verb, "pin") || !strcmp(verb, "unpin") || !strcmp(verb, "promote"))
-		reply = answer_flag(fs, session, verb);
-	else if (!strcmp(verb, "seal"))
-		reply = answer_seal(fs, session, &peer);
-	else if (!strcmp(verb, "cool") || !strcmp(verb, "warm"))
-		reply = answer_tier(fs, session, !strcmp(verb, "cool"),
-				    json_string_value(json_object_get(json, "only")), &peer);
-	else if (!strcmp(verb, "undelete"))
-		reply = answer_undelete(fs, session);
-	else if (!strcmp(verb, "restore"))
-		reply = answer_restore(fs, session, json_integer_value(json_object_get(json, "version")));
-	else if (!strcmp(verb, "remove") && to)
-		reply = answer_remove(fs, session, to);
-	else if (!strcmp(verb, "move") && to)
-		reply = answer_move(fs, session, to);
 	else
-		reply = refusal(ENOSYS, "the mount does not know this verb", "it is of another version: mount again");
+		reply = answer_on_session(fs, verb, session, json, &peer);
 	json_decref(json);
 	return reply;
 }

@@ -51,7 +51,7 @@ static const char *text_of(int rc)
 	}
 }
 
-// What others have appended, where no mount here reads it anyway. A store that cannot be asked shows what it knows.
+// Entries that others have appended, where no mount here reads them anyway. A store that cannot be asked shows what it knows.
 static int catch_up(const char *path)
 {
 	struct ckpt_store *s;

@@ -6,7 +6,7 @@
 #include <inttypes.h>
 #include <stdio.h>
 
-// What the current version is then.
+// The current version then.
 static uint32_t made_at_rest;
 
 static int restore_at_rest(struct ckpt_step *step, const struct ckpt_verb_act *act)

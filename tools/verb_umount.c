@@ -34,7 +34,7 @@ static bool is_slow(int rc)
 	return rc == -ETIMEDOUT || rc == -EAGAIN || rc == -EPIPE || rc == -ECONNRESET || rc == -EINTR;
 }
 
-// What an object store that does not answer has not got yet waits for the next mount.
+// Changes that an object store which does not answer has not got yet wait for the next mount.
 static uint64_t uploads(const json_t *status)
 {
 	bool answers = !json_is_number(json_object_get(json_object_get(status, "uploading"), "unreachable_s"));

@@ -53,5 +53,5 @@ void ckpt_chunk_cache_follow(struct ckpt_chunk_cache *cache);
 void ckpt_chunk_cache_forget(struct ckpt_chunk_cache *cache, const void *reader);
 // So many bytes a reader may expect ahead of where it is: its share of the room.
 uint64_t ckpt_chunk_cache_window(struct ckpt_chunk_cache *cache);
-// How many of the chunks will be there when they are asked for, or were there; 0: there is no room now.
+// The number of the chunks that will be there when they are asked for, or were there; 0: there is no room now.
 uint32_t ckpt_chunk_cache_expect_run(struct ckpt_chunk_cache *cache, const struct ckpt_run_wanted *want);

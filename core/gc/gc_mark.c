@@ -138,7 +138,7 @@ static int mark_step(struct ckpt_gc_round *g, struct ckpt_step *step)
 	return rc;
 }
 
-// What repacking would move, older versions would go on to need where it is.
+// Chunks that repacking would move are needed by older versions where they are.
 static int mark_version(void *arg, const struct ckpt_manifest *m)
 {
 	struct ckpt_gc_round *g = arg;

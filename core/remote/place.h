@@ -1,4 +1,4 @@
-// Where a node has its part of a store that is known by a URL: its work directory. It is no cache: it has what is not pushed yet.
+// The place where a node has its part of a store that is known by a URL: its work directory. It is no cache: it has what is not pushed yet.
 //
 // Threads: any. Blocks on the disk, and, the first time, on the network.
 #pragma once

@@ -12,7 +12,7 @@
 
 #define PUT_OFF_MAX 64u // steps that cannot be pushed now, passed over by one look
 
-// What is pushed of a step.
+// The part of a step that is pushed.
 struct item {
 	char id[CKPT_UUID_LEN + 1];
 	char name[CKPT_NAME_MAX + 1];
@@ -110,7 +110,7 @@ static int choose(void *arg, const struct ckpt_state *state)
 
 // --- Its data ---------------------------------------------------------------------------------------------------------
 
-// What an attempt to push has to do with.
+// The things that an attempt to push has to do with.
 struct attempt {
 	const struct ckpt_push *of;
 	struct ckpt_uploads *uploads;

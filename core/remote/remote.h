@@ -19,7 +19,7 @@ struct ckpt_remote;
 // NULL: the store has none.
 CKPT_PART(struct ckpt_store, struct ckpt_remote *, ckpt_remote)
 
-// Where a store's remote is, as store.json of the node says: {"url": ..., "options": [...]}. NULL, or what is none: it has none.
+// The place of a store's remote, as store.json of the node says: {"url": ..., "options": [...]}. NULL, or what is none: it has none.
 // The store's objects are those of near.h from then on. why: as of stack.h. 0; -EPROTONOSUPPORT, -EINVAL ...; -ENOMEM.
 int ckpt_remote_open(struct ckpt_store *s, const json_t *identity, char why[CKPT_OBJECTS_WHY_MAX]);
 // Reads all that others have appended. A store that has read it before goes on without, and says so in the error log. Errors: those of
@@ -35,7 +35,7 @@ void ckpt_remote_wake(struct ckpt_remote *r); // there may be something to push
 void ckpt_remote_stop(struct ckpt_remote *r);
 void ckpt_remote_close(struct ckpt_remote *r); // before the journal and the objects
 
-// What waits to be pushed.
+// The work that waits to be pushed.
 struct ckpt_remote_queue {
 	uint64_t steps, bytes;  // bytes of the files of those whose files wait
 	uint64_t files;         // changes of plain files and folders; at least one until all of the tree was looked at

@@ -684,7 +684,7 @@ static void tell_done(const struct attempt *a)
 		 (long long)((ckpt_sys.mono_ns() - a->began_ns) / 1000000), s->event, s->version);
 }
 
-// What another node has changed is in no file here.
+// Changes of another node are in no file here.
 static void tell_merged(const struct attempt *a)
 {
 	struct ckpt_store *s = a->step->store;
@@ -892,7 +892,7 @@ static int commit_once(struct ckpt_step *step, const struct ckpt_commit *how)
 	return rc;
 }
 
-// What it reopens was changed by another node: the step follows that. -ESTALE: it is gone.
+// Another node has changed the step that it reopens: it follows that. -ESTALE: it is gone.
 static int follow_base(struct ckpt_step *step)
 {
 	struct ckpt_step_name is;

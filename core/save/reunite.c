@@ -258,7 +258,7 @@ static int64_t committed_ns(struct ckpt_step *step)
 }
 
 // An edit comes second, and is the newer one. Of other changes the clocks say which is: they stay where they are, and are looked at again.
-// What is not pushed yet is newer than what was.
+// A change that is not pushed yet is newer than those that were.
 static int merge(struct ckpt_edit *d, struct bringing *b, struct ckpt_manifest *was)
 {
 	struct ckpt_merge how = {.was = was,

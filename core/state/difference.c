@@ -42,7 +42,7 @@ static const struct ckpt_state_step *has_its_name(const struct ckpt_state *s, co
 	return there && strcmp(there->id, c->id) ? there : NULL;
 }
 
-// What was deleted here, or replaced, goes with it. What has only another name waits to be renamed.
+// A step that was deleted here, or replaced, goes with it. One that has only another name waits to be renamed.
 static void save(const struct ckpt_state *s, struct difference *d)
 {
 	const struct ckpt_state_step *there = has_its_name(s, d->c);

@@ -14,6 +14,6 @@
 // stuck: all of them wait, since they have exchanged their names: one gets another name first.
 size_t ckpt_state_difference(const struct ckpt_state *state, const struct ckpt_state_step *changed, bool stuck,
 			     struct ckpt_act ret_acts[CKPT_DIFFERENCE_MAX]);
-// Where it stands in the order of what is pushed: the number of the act here before which nothing later may be pushed. A deletion stands
+// Its place in the order of what is pushed: the number of the act here before which nothing later may be pushed. A deletion stands
 // where it was made, since what came before it may have named the step; all else where the step's first change was.
 uint64_t ckpt_state_place(const struct ckpt_state_step *changed);

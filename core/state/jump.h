@@ -15,7 +15,7 @@
 #define CKPT_JUMP_KIND 257u // of an operation, as CKPT_PULL_KIND
 #define CKPT_JUMP_BYTES 48u // of its body
 
-// What a JUMP says: the copy that it means.
+// The word of a JUMP: the copy that it means.
 struct ckpt_jump {
 	uint64_t seq, bytes;
 	uint8_t sha256[CKPT_SHA256_LEN];

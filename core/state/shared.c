@@ -430,7 +430,7 @@ static int check_entry(struct pull *p)
 	return rc;
 }
 
-// How many versions a changed step may have in the remote's log afterwards.
+// The most versions that a changed step may have in the remote's log afterwards.
 static size_t versions_to_come(const struct pull *p, const struct ckpt_state_step *c)
 {
 	const struct ckpt_state_step *theirs = p->to ? ckpt_table_find(p->to, c->id) : c->shared;

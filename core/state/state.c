@@ -270,7 +270,7 @@ static int flag(const struct ckpt_state *s, struct ckpt_state_step *step, const 
 	return 0;
 }
 
-// Who expires it knows all that it is. What took the place of a pinned step has taken over its pin.
+// The node that expires it knows all that it is. A step that took the place of a pinned one has taken over its pin.
 bool ckpt_state_may_expire(const struct ckpt_state_step *step, uint32_t last)
 {
 	return step->deleted_by && (!step->is.pinned || ckpt_state_was_replaced(step)) && ckpt_state_last(step) == last;

@@ -28,7 +28,7 @@ struct ckpt_state_by {
 	struct ckpt_actor actor;
 };
 
-// How the files of a version came to be.
+// The origin of the files of a version.
 enum ckpt_state_files {
 	CKPT_FILES_SAVED = 0, // a save, or an older version that was restored
 	CKPT_FILES_EDITED,    // an edit

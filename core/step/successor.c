@@ -65,7 +65,7 @@ static void take_name_locked(struct ckpt_step *staged, const struct ckpt_step *b
 	memcpy(staged->key, base->key, sizeof(staged->key));
 }
 
-// Who looks at the staged one may be reading its base: that stays as long as it does.
+// A reader of the staged one may be reading its base: that stays as long as it does.
 static void take_place_locked(struct ckpt_step *staged, struct ckpt_step *to)
 {
 	struct ckpt_reopen *r = ckpt_reopen_of(staged);

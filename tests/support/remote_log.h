@@ -10,9 +10,9 @@
 // third of these, pin the fifth, delete the fourth and let it expire. only_saves: each saves a step. Else each ten make
 // a folder, too, put three plain files there, one of them anew, one empty, one a symlink that is removed, and move the folder. Ends the test on failure.
 void ckpt_remote_log_make(struct ckpt_objects *remote, const char *store_id, uint64_t to, bool only_saves);
-// How many steps such a log lists.
+// The number of steps that such a log lists.
 unsigned ckpt_remote_log_steps(uint64_t to);
-// How many entries the plain tree has then.
+// The number of entries that the plain tree has then.
 unsigned ckpt_remote_log_plains(uint64_t to);
 // Appends one entry with this act on the plain tree.
 void ckpt_remote_log_add(struct ckpt_objects *remote, const char *store_id, const struct ckpt_act *act);

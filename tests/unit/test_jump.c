@@ -468,7 +468,7 @@ START_TEST(tree_is_that_of_the_snapshot)
 }
 END_TEST
 
-// Whoever jumps may put the next snapshot: out of the copy.
+// A node that jumps may put the next snapshot: out of the copy.
 START_TEST(copy_stays_as_long_as_a_content_is_in_it)
 {
 	CLEANUP(done) struct snapshot s = {0};

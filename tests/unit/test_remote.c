@@ -227,7 +227,7 @@ START_TEST(two_saves_of_one_name_are_two_steps)
 }
 END_TEST
 
-// What another node has appended since the remote was put back.
+// Entries of another node since the remote was put back.
 static void replace_entry(const char *entry)
 {
 	CLEANUP_FD int fd = open(entry, O_RDWR);

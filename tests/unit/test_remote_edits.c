@@ -134,7 +134,7 @@ static void follow(struct node *n)
 	ck_ok(ckpt_follow(n->store));
 }
 
-// How what the other node has done comes: only into the log, so that an act finds it out, or into the steps, too.
+// The way in which the other node's acts come: only into the log, so that an act finds it out, or into the steps, too.
 enum { PULLED, FOLLOWED, WAYS };
 
 static void take_in(struct node *n, int way)
@@ -616,7 +616,7 @@ END_TEST
 
 // --- Neighbours -----------------------------------------------------------------------------------------------------------
 
-// What the other node does meanwhile: it edits a file, or adds one.
+// The act of the other node meanwhile: it edits a file, or adds one.
 static void change_there(bool adds, const char *path)
 {
 	if (adds)

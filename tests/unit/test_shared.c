@@ -309,7 +309,7 @@ static void meet(void)
 		pull_all(&nodes[i]);
 }
 
-// Whoever has read as much makes the same bytes.
+// All nodes that have read as much make the same bytes.
 static void put_snapshot(struct node *n)
 {
 	struct ckpt_log_position at = ckpt_state_remote(n->state);

@@ -115,7 +115,7 @@ static void teardown(void)
 	ckpt_objects_close(far.below);
 }
 
-// What is younger than tried_ns is not asked about.
+// A pack younger than tried_ns is not asked about.
 static void make_uploads(int64_t tried_ns)
 {
 	const struct ckpt_uploads_of of = {.here = here, .there = &far.base, .tried_ns = tried_ns};
