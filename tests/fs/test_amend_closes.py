@@ -8,7 +8,7 @@ import pytest
 
 from support import trees
 from support.fixtures import needs_root
-from support.mounting import Mount
+from support.mounting import Mount, wait_until
 
 pytestmark = pytest.mark.timeout(60)
 
@@ -43,6 +43,7 @@ go, done = os.pipe(), os.pipe()
 child = os.fork()
 if not child:
     os.close(fd)
+    os.write(done[1], b'.')
     fd = socket.recv_fds(pair[1], 1, 1)[1][0]
     os.read(go[0], 1)
     os.write(fd, data)
@@ -53,6 +54,7 @@ if not child:
         os.write(done[1], str(e.errno).encode())
     time.sleep(600)
     os._exit(0)
+os.read(done[0], 1)  # the child has closed its own
 """, "socket.send_fds(pair[0], [b'x'], [fd]); os.close(fd)\nos.write(go[1], b'.')\n" + SAID + RAISE),
 }
 
@@ -134,7 +136,8 @@ if not child:
 os.close(fd)
 os.write(done[1], b'.')
 os.waitpid(child, 0)""", path=str(mount / "1000/late"))
-    assert trees.files(mount / "1000") == made | {"late": b"one"}
+    # The kernel tells of a last close after the process has ended.
+    wait_until(lambda: trees.files(mount / "1000") == made | {"late": b"one"}, what="the end of the killed process")
     mount.kill9()
     mount.start()
     assert trees.files(mount / "1000") == made | {"late": b"one"}
