@@ -164,6 +164,24 @@ uint64_t status_memory_bytes(void)
 	return resident * (uint64_t)sysconf(_SC_PAGESIZE);
 }
 
+static json_t *failed_uploads(struct ckpt_fs *fs, const struct ckpt_folders *folders)
+{
+	CLEANUP(ckpt_failure_list_done) struct ckpt_failure_list failed;
+	json_t *list = json_array();
+
+	(void)ckpt_remote_failures(*ckpt_remote_of(fs->store), &failed); // without memory there are none
+	for (size_t i = 0; i < failed.count; i++) {
+		struct ckpt_step *step = ckpt_step_of_session(fs->store, failed.failures[i].session);
+
+		if (step)
+			json_array_append_new(list,
+					      json_pack("{s:o, s:s, s:s}", "step", name_json(folders, step), "session",
+							step->session, "error", strerror(-failed.failures[i].error)));
+		ckpt_step_unref(step);
+	}
+	return list;
+}
+
 static json_t *status(struct ckpt_fs *fs)
 {
 	struct ckpt_folders folders = {0};
@@ -180,7 +198,7 @@ static json_t *status(struct ckpt_fs *fs)
 	ckpt_remote_queue(*ckpt_remote_of(fs->store), &queue);
 	work_limit = fs->store->settings.work_limit;
 	s = json_pack("{s:o, s:s, s:s, s:o, s:b, s:s?, s:b, s:s, s:o, s:{s:I, s:I}, s:{s:I, s:I}, s:{s:I, s:I, s:I, "
-		      "s:n, s:o}, "
+		      "s:o, s:n, s:o}, "
 		      "s:I, s:I, "
 		      "s:I, s:o, s:o, s:I, s:I, s:o, s:o, s:o, s:b, s:b, s:o}",
 		      "store", text_json(fs->store->path), "id", fs->store->id, "version", CKPT_VERSION, "mountpoint",
@@ -190,7 +208,7 @@ static json_t *status(struct ckpt_fs *fs)
 		      (json_int_t)sealing_files, "bytes", (json_int_t)sealing_bytes, "cooling", "steps",
 		      (json_int_t)cooling_steps, "bytes", (json_int_t)cooling_bytes, "uploading", "steps",
 		      (json_int_t)queue.steps, "files", (json_int_t)queue.files, "bytes", (json_int_t)queue.bytes,
-		      "oldest_s", "unreachable_s",
+		      "failed", failed_uploads(fs, &folders), "oldest_s", "unreachable_s",
 		      queue.unreachable_ns ? json_real((double)queue.unreachable_ns / 1e9) : json_null(), "indexing",
 		      (json_int_t)ckpt_indexer_pending(*ckpt_indexer_of(fs->store)), "removing",
 		      (json_int_t)ckpt_trash_pending(*ckpt_trash_of(fs->store)), "on_commit",

@@ -95,20 +95,23 @@ static int status_at_rest(const char *store, json_t **ret_status)
 	ckpt_remote_queue(*ckpt_remote_of(l.store), &queue);
 	rc = ckpt_rows_sessions(&l, &staged);
 	if (!rc)
-		*ret_status = ckpt_need(json_pack(
-			"{s:o, s:s, s:n, s:s, s:[], s:{s:i, s:i}, s:{s:i, s:i}, s:{s:I, s:I, s:I, s:n, s:n}, s:i, s:i, "
-			"s:i, "
-			"s:o, "
-			"s:o, "
-			"s:n, s:o, s:o, s:o, s:b, s:b, s:o}",
-			"store", ckpt_json_text(store), "version", CKPT_VERSION, "passthrough", "durability", "local",
-			"committing", "sealing", "files", 0, "bytes", 0, "cooling", "steps", 0, "bytes", 0, "uploading",
-			"steps", (json_int_t)queue.steps, "files", (json_int_t)queue.files, "bytes",
-			(json_int_t)queue.bytes, "oldest_s", "unreachable_s", "indexing", 0, "removing", 0, "on_commit",
-			0, "last_commit", newest_commit(&l), "last_error", newest_error(&l), "memory_bytes", "staged",
-			staged, "work_bytes", work_bytes(&l), "work_limit", limit_json(l.store->settings.work_limit),
-			"saving_in_progress", 0, "preempted", preempted_at >= 0, "preempted_at",
-			preempted_at > 0 ? json_integer(preempted_at) : json_null()));
+		*ret_status = ckpt_need(
+			json_pack("{s:o, s:s, s:n, s:s, s:[], s:{s:i, s:i}, s:{s:i, s:i}, s:{s:I, s:I, s:I, s:[], s:n, "
+				  "s:n}, s:i, "
+				  "s:i, "
+				  "s:i, "
+				  "s:o, "
+				  "s:o, "
+				  "s:n, s:o, s:o, s:o, s:b, s:b, s:o}",
+				  "store", ckpt_json_text(store), "version", CKPT_VERSION, "passthrough", "durability",
+				  "local", "committing", "sealing", "files", 0, "bytes", 0, "cooling", "steps", 0,
+				  "bytes", 0, "uploading", "steps", (json_int_t)queue.steps, "files",
+				  (json_int_t)queue.files, "bytes", (json_int_t)queue.bytes, "failed", "oldest_s",
+				  "unreachable_s", "indexing", 0, "removing", 0, "on_commit", 0, "last_commit",
+				  newest_commit(&l), "last_error", newest_error(&l), "memory_bytes", "staged", staged,
+				  "work_bytes", work_bytes(&l), "work_limit", limit_json(l.store->settings.work_limit),
+				  "saving_in_progress", 0, "preempted", preempted_at >= 0, "preempted_at",
+				  preempted_at > 0 ? json_integer(preempted_at) : json_null()));
 	if (!rc)
 		json_object_set_new(*ret_status, "room", ckpt_room_json(l.store, staged));
 	ckpt_listing_close(&l);
@@ -234,14 +237,17 @@ static void print_queue(const json_t *uploading)
 {
 	json_int_t steps = json_integer_value(json_object_get(uploading, "steps"));
 	json_int_t files = json_integer_value(json_object_get(uploading, "files"));
-	const json_t *unreachable = json_object_get(uploading, "unreachable_s");
+	const json_t *unreachable = json_object_get(uploading, "unreachable_s"), *failure;
 	char size[CKPT_SIZE_MAX], since[CKPT_DURATION_MAX];
+	size_t i;
 
 	if (steps)
 		printf("uploading    %lld step%s, %s\n", (long long)steps, steps == 1 ? "" : "s",
 		       ckpt_size_text((uint64_t)json_integer_value(json_object_get(uploading, "bytes")), size));
 	if (files)
 		printf("uploading    %lld plain file%s\n", (long long)files, files == 1 ? "" : "s");
+	json_array_foreach(json_object_get(uploading, "failed"), i, failure)
+		printf("             %s cannot be uploaded: %s\n", text_of(failure, "step"), text_of(failure, "error"));
 	if (json_is_number(unreachable))
 		printf("remote       does not answer for %s\n",
 		       ckpt_duration_text((int64_t)(json_number_value(unreachable) * 1e9), since));

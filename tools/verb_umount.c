@@ -40,7 +40,14 @@ static uint64_t uploads(const json_t *status)
 	bool answers = !json_is_number(json_object_get(json_object_get(status, "uploading"), "unreachable_s"));
 	uint64_t steps = (uint64_t)number_in(status, "uploading", "steps");
 	uint64_t files = (uint64_t)number_in(status, "uploading", "files");
+	size_t failed = json_array_size(json_object_get(json_object_get(status, "uploading"), "failed"));
 
+	if (failed && !steps) {
+		ckpt_note("%zu of its steps cannot be uploaded, and files behind them wait for the next mount: "
+			  "`ckptfs status` has the reason",
+			  failed);
+		return 0;
+	}
 	if (answers || !(steps + files))
 		return steps + files;
 	ckpt_note("the object store does not answer: %llu of its steps and %llu plain files wait for the next mount",

@@ -73,8 +73,7 @@ static int look_idle(const struct wait *w)
 		return ckpt_store_holder(w->o.store, NULL) ? 0 : NOT_YET;
 	busy = json_array_size(json_object_get(status, "committing")) || number(status, NULL, "indexing") ||
 	       number(status, NULL, "removing") || number(status, NULL, "on_commit") ||
-	       number(status, "sealing", "files") || number(status, "cooling", "steps") ||
-	       number(status, "uploading", "steps") || number(status, "uploading", "files");
+	       number(status, "sealing", "files") || number(status, "cooling", "steps");
 	json_decref(status);
 	return busy ? NOT_YET : 0;
 }
@@ -184,17 +183,55 @@ static int not_there_yet(const struct wait *w)
 		       : NOT_YET;
 }
 
-// Plain files are known to the mount alone.
-static int look_files(struct wait *w, json_int_t *ret_files)
+static int cannot_be_uploaded(const json_t *failure)
 {
-	json_t *status;
+	return ckpt_fail(json_string_value(json_object_get(failure, "step")),
+			 "`ckptfs verify` says which files are damaged; save the step again, or delete it",
+			 "it cannot be uploaded: its files on this node cannot be read (%s)",
+			 json_string_value(json_object_get(failure, "error")));
+}
+
+// The mount alone knows plain files, and steps that cannot be uploaded.
+static int look_all_remote(struct wait *w, json_int_t steps)
+{
+	json_t *status, *failed;
+	json_int_t files;
 	int rc = ask(w, &status);
 
 	if (rc)
 		return rc;
-	*ret_files = number(status, "uploading", "files");
+	files = number(status, "uploading", "files");
+	failed = json_object_get(json_object_get(status, "uploading"), "failed");
+	steps -= (json_int_t)json_array_size(failed);
+	if (steps <= 0 && json_array_size(failed))
+		rc = cannot_be_uploaded(json_array_get(failed, 0));
+	else if (steps > 0 || files)
+		rc = not_there_yet(w);
 	json_decref(status);
-	return 0;
+	return rc;
+}
+
+static int look_step_remote(struct wait *w, const char *session)
+{
+	json_t *status, *one;
+	size_t i;
+	int rc;
+
+	if (ckpt_remote_has(w->l.store, session))
+		return 0;
+	rc = ask(w, &status);
+	if (rc)
+		return rc;
+	rc = not_there_yet(w);
+	json_array_foreach(json_object_get(json_object_get(status, "uploading"), "failed"), i, one)
+	{
+		const char *failed = json_string_value(json_object_get(one, "session"));
+
+		if (failed && !strcmp(failed, session))
+			rc = cannot_be_uploaded(one);
+	}
+	json_decref(status);
+	return rc;
 }
 
 static int look_remote(struct wait *w)
@@ -202,23 +239,20 @@ static int look_remote(struct wait *w)
 	CLEANUP_FREE char *path = NULL;
 	struct ckpt_remote_queue queue;
 	struct ckpt_step *one;
-	json_int_t files = 0;
-	bool is_there;
 	int rc = refresh(w);
 
 	if (rc)
 		return rc;
 	if (!w->o.count) {
 		ckpt_remote_queue(*ckpt_remote_of(w->l.store), &queue);
-		rc = queue.steps ? 0 : look_files(w, &files);
-		return rc ? rc : queue.steps || files ? not_there_yet(w) : 0;
+		return look_all_remote(w, (json_int_t)queue.steps);
 	}
 	one = ckpt_listing_look(&w->l, &w->o, w->o.steps[0], &path);
 	if (!one)
 		return ckpt_fail(w->o.steps[0], "`ckptfs ls --all` lists the steps", "is not a step any more");
-	is_there = ckpt_remote_has(w->l.store, one->session);
+	rc = look_step_remote(w, one->session);
 	ckpt_step_unref(one);
-	return is_there ? 0 : not_there_yet(w);
+	return rc;
 }
 
 static int no_remote(const struct wait *w)

@@ -17,7 +17,7 @@ struct item {
 	char id[CKPT_UUID_LEN + 1];
 	char name[CKPT_NAME_MAX + 1];
 	uint32_t version; // here
-	uint64_t number;
+	uint64_t number, place;
 	size_t count;
 	struct ckpt_act acts[CKPT_DIFFERENCE_MAX];
 	void *records[CKPT_DIFFERENCE_MAX], *bodies[CKPT_DIFFERENCE_MAX];
@@ -35,6 +35,7 @@ static void item_done(struct item *it)
 
 struct choice {
 	struct item *item;
+	const struct ckpt_failure_list *failed;
 	bool keeps_deleted;
 	char put_off[PUT_OFF_MAX][CKPT_UUID_LEN + 1];
 	size_t put_off_count;
@@ -61,16 +62,17 @@ static const struct ckpt_state_step *first(const struct choice *c, const struct 
 	struct ckpt_state_step *const *changed = ckpt_state_changed(state, &count);
 
 	for (size_t i = 0; i < count; i++)
-		if (!is_put_off(c, changed[i]->id) && !(c->keeps_deleted && is_deletion(changed[i])) &&
+		if (!is_put_off(c, changed[i]->id) && !ckpt_failure_waits(c->failed, changed[i]->id) &&
+		    !(c->keeps_deleted && is_deletion(changed[i])) &&
 		    ckpt_state_difference(state, changed[i], stuck, acts) &&
 		    (!found || ckpt_state_place(changed[i]) < ckpt_state_place(found)))
 			found = changed[i];
 	return found;
 }
 
-uint64_t ckpt_push_place(const struct ckpt_state *state, bool keeps_deleted)
+uint64_t ckpt_push_place(const struct ckpt_state *state, const struct ckpt_failure_list *failed, bool keeps_deleted)
 {
-	const struct choice all = {.keeps_deleted = keeps_deleted};
+	const struct choice all = {.failed = failed, .keeps_deleted = keeps_deleted};
 	const struct ckpt_state_step *step = first(&all, state, false);
 
 	return step ? ckpt_state_place(step) : UINT64_MAX;
@@ -105,6 +107,7 @@ static int choose(void *arg, const struct ckpt_state *state)
 	memcpy(it->name, step->is.name, sizeof(it->name));
 	it->version = step->is.version;
 	it->number = step->latest;
+	it->place = ckpt_state_place(step);
 	return 1;
 }
 
@@ -114,7 +117,13 @@ static int choose(void *arg, const struct ckpt_state *state)
 struct attempt {
 	const struct ckpt_push *of;
 	struct ckpt_uploads *uploads;
+	bool is_local; // the failure of the preparation: the remote has no part in it
 };
+
+static bool is_damage(int rc)
+{
+	return rc == -EIO || rc == -EBADMSG || rc == -ENOENT;
+}
 
 static int add_packs(const struct attempt *a, const struct ckpt_manifest *m)
 {
@@ -183,7 +192,7 @@ static int make_record(struct item *it, size_t i, struct ckpt_record *r)
 }
 
 // The packs and the manifest arrive in any order: nothing names them before the entry does.
-static int prepare_manifest(const struct attempt *a, const struct ckpt_record *r, struct ckpt_manifest *m)
+static int prepare_manifest(struct attempt *a, const struct ckpt_record *r, struct ckpt_manifest *m)
 {
 	char key[sizeof("m/") + CKPT_SHA256_HEX_LEN] = "m/";
 	int rc = add_packs(a, m);
@@ -191,11 +200,16 @@ static int prepare_manifest(const struct attempt *a, const struct ckpt_record *r
 	ckpt_hex(r->summary.manifest_sha256, CKPT_SHA256_LEN, key + strlen(key));
 	if (!rc && !r->manifest)
 		rc = ckpt_uploads_add(a->uploads, key, false);
-	return rc ? rc : ckpt_uploads_wait(a->uploads);
+	if (!rc)
+		rc = ckpt_uploads_wait(a->uploads);
+	if (rc == -ENODATA)
+		rc = -EBADMSG; // a file that ends early
+	a->is_local = is_damage(rc) && ckpt_uploads_failed_here(a->uploads);
+	return rc;
 }
 
 // -ENODATA: it is not in packs yet.
-static int prepare_record(const struct attempt *a, struct item *it, size_t i)
+static int prepare_record(struct attempt *a, struct item *it, size_t i)
 {
 	struct ckpt_manifest *m = NULL;
 	struct ckpt_step *step = ckpt_step_of_session(a->of->store, it->id);
@@ -207,6 +221,7 @@ static int prepare_record(const struct attempt *a, struct item *it, size_t i)
 		return rc == -ENOENT ? -ESTALE : rc;
 	}
 	rc = ckpt_step_read_manifest(step, &r.summary, &m);
+	a->is_local = is_damage(rc); // what this node has changed is on its disk
 	if (!rc)
 		rc = is_in_packs(m) ? prepare_manifest(a, &r, m) : -ENODATA;
 	if (!rc)
@@ -217,10 +232,11 @@ static int prepare_record(const struct attempt *a, struct item *it, size_t i)
 	return rc;
 }
 
-static int prepare(const struct attempt *a, struct item *it)
+static int prepare(struct attempt *a, struct item *it)
 {
 	int rc = 0;
 
+	a->is_local = false;
 	for (size_t i = 0; i < it->count && !rc; i++)
 		if (ckpt_act_has_record(it->acts[i].kind)) {
 			rc = prepare_record(a, it, i);
@@ -255,16 +271,49 @@ static int send_item(const struct ckpt_push *p, struct item *it)
 		rc = make_operation(p, it, i, &ops[i]);
 	if (!rc)
 		rc = ckpt_log_append(p->log, ops, (uint32_t)it->count, false);
+	if (!rc)
+		ckpt_failures_pushed(p->failures, it->place);
 	return rc == -EEXIST || rc == -EAGAIN ? 1 : rc ? rc : 1;
 }
 
-// 1: look again; it is packed now, or something else.
-static int pack_or_put_off(struct attempt *a, struct choice *c)
+static int look_at_number(void *arg, const struct ckpt_state *state)
+{
+	struct ckpt_failure *failure = arg;
+	const struct ckpt_state_step *step = ckpt_state_step(state, failure->session);
+
+	failure->number = step ? step->latest : 0;
+	return 0;
+}
+
+// The next steps go on without it. The attempt may have put some of its files into packs, which is an act.
+static int pass_over(const struct ckpt_push *p, const struct item *it, int error)
+{
+	struct ckpt_failure failure = {.error = error, .place = it->place};
+	int rc;
+
+	memcpy(failure.session, it->id, sizeof(failure.session));
+	(void)ckpt_journal_look(p->store->journal, look_at_number, &failure);
+	rc = ckpt_failures_add(p->failures, &failure);
+	if (rc > 0)
+		ckpt_errlog_add(
+			p->store->errlog, it->name, error,
+			"`ckptfs verify` says which files are damaged; save the step again, or delete it",
+			"it cannot be uploaded: its files on this node cannot be read (%s); the steps behind it go on",
+			strerror(-error));
+	return rc < 0 ? rc : 1;
+}
+
+// 1: look again; it is packed now, or something else. ret_error: it is damaged.
+static int pack_or_put_off(struct attempt *a, struct choice *c, int *ret_error)
 {
 	int rc = pack(a, c->item->id);
 
 	if (!rc || rc == -EINTR)
 		return rc ? rc : 1;
+	if (is_damage(rc)) {
+		*ret_error = rc;
+		return 0;
+	}
 	if (c->put_off_count == PUT_OFF_MAX)
 		return 0;
 	memcpy(c->put_off[c->put_off_count++], c->item->id, sizeof(c->item->id));
@@ -273,11 +322,12 @@ static int pack_or_put_off(struct attempt *a, struct choice *c)
 
 static int push(struct attempt *a, char *ret_name)
 {
-	struct choice c = {.keeps_deleted = a->of->keeps_deleted};
+	struct choice c = {.failed = a->of->failed, .keeps_deleted = a->of->keeps_deleted};
 	int rc = 1;
 
 	while (rc > 0) {
 		CLEANUP(item_done) struct item it = {0};
+		int damage;
 
 		c.item = &it;
 		rc = ckpt_journal_look(a->of->store->journal, choose, &c);
@@ -287,8 +337,11 @@ static int push(struct attempt *a, char *ret_name)
 		rc = prepare(a, &it);
 		if (!rc)
 			return ckpt_journal_look(a->of->store->journal, is_still, &it) ? send_item(a->of, &it) : 1;
+		damage = a->is_local ? rc : 0;
 		if (rc == -ENODATA || rc == -ESTALE)
-			rc = pack_or_put_off(a, &c);
+			rc = pack_or_put_off(a, &c, &damage);
+		if (damage)
+			return pass_over(a->of, &it, damage); // what waits for its packs begins anew
 	}
 	return rc;
 }

@@ -10,13 +10,15 @@ struct ckpt_push {
 	struct ckpt_log *log; // of the remote; at its end, as far as is known
 	const char *node;
 	struct ckpt_behind *behind;
-	bool keeps_deleted; // deletions wait
+	struct ckpt_failures *failures;         // steps that cannot be pushed are noted there,
+	const struct ckpt_failure_list *failed; // and these passed over
+	bool keeps_deleted;                     // deletions wait
 	int64_t *
 		tried_ns; // when the attempt before ended, or this process began (upload.h); is set to the end of this one
 };
 
 // The place (core/state/difference.h) of the first step that could be pushed now; UINT64_MAX: none could.
-uint64_t ckpt_push_place(const struct ckpt_state *state, bool keeps_deleted);
+uint64_t ckpt_push_place(const struct ckpt_state *state, const struct ckpt_failure_list *failed, bool keeps_deleted);
 
 // The data that it names is in the remote before it is sent. 1: it was appended, or is to be made anew: read the log; 0: nothing waits that
 // could be pushed now; -EINTR: it is to end; errors of the objects and of ckpt_log_append(). *ret_name: the step that it was about.

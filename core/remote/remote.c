@@ -33,6 +33,7 @@ struct ckpt_remote {
 	struct ckpt_log *log;
 	struct ckpt_tree *tree;
 	struct ckpt_behind *behind; // NULL: nothing is done behind
+	struct ckpt_failures failures;
 	// Of the thread, or of who opens.
 	bool loaded;       // the steps are: what is read shows in the plain tree at once
 	bool news;         // entries were read that the steps, or their edits, do not follow yet
@@ -105,10 +106,11 @@ int ckpt_remote_open(struct ckpt_store *s, const json_t *identity, char why[CKPT
 	r->tried_ns = ckpt_sys.now_ns();
 	snprintf(r->node, sizeof(r->node), "%s", node);
 	ckpt_lock_init(&r->lock, CKPT_LOCK_LEAF);
+	ckpt_failures_init(&r->failures);
 	r->url = strdup(url);
 	rc = r->url ? open_objects(r, remote, why) : -ENOMEM;
 	if (!rc)
-		rc = ckpt_tree_new(s, node, &r->tree);
+		rc = ckpt_tree_new(s, node, &r->failures, &r->tree);
 	if (rc)
 		ckpt_remote_close(r);
 	else
@@ -123,6 +125,7 @@ void ckpt_remote_close(struct ckpt_remote *r)
 	ckpt_behind_free(r->behind);
 	ckpt_tree_free(r->tree);
 	ckpt_log_free(r->log);
+	ckpt_failures_done(&r->failures);
 	ckpt_lock_done(&r->lock);
 	free(r->url);
 	free(r);
@@ -498,6 +501,7 @@ static int read_log(struct ckpt_remote *r)
 
 // The plain tree may push now all that was done before the first step that waits. Such a step is in a folder that the log knows.
 struct ahead {
+	const struct ckpt_failure_list *failed;
 	bool keeps_deleted;
 	uint64_t before;
 	bool lacks_folder;
@@ -509,7 +513,7 @@ static int look_ahead(void *arg, const struct ckpt_state *state)
 	size_t count;
 	struct ckpt_state_step *const *changed = ckpt_state_changed(state, &count);
 
-	a->before = ckpt_push_place(state, a->keeps_deleted);
+	a->before = ckpt_push_place(state, a->failed, a->keeps_deleted);
 	a->lacks_folder = false;
 	for (size_t i = 0; i < count && !a->lacks_folder; i++)
 		a->lacks_folder = !changed[i]->deleted_by && *changed[i]->is.folder_id &&
@@ -519,12 +523,22 @@ static int look_ahead(void *arg, const struct ckpt_state *state)
 
 static int push(struct ckpt_remote *r, struct ckpt_behind *behind)
 {
-	struct ckpt_push p = {
-		.store = r->store, .log = r->log, .node = r->node, .behind = behind, .tried_ns = &r->tried_ns};
+	struct ckpt_push p = {.store = r->store,
+			      .log = r->log,
+			      .node = r->node,
+			      .behind = behind,
+			      .tried_ns = &r->tried_ns,
+			      .failures = &r->failures};
+	CLEANUP(ckpt_failure_list_done) struct ckpt_failure_list failed;
 	char name[CKPT_NAME_MAX + 1];
-	struct ahead ahead;
+	struct ahead ahead = {.failed = &failed};
 	int rc;
 
+	ckpt_failures_follow(&r->failures, r->store->journal);
+	rc = ckpt_failures_list(&r->failures, &failed);
+	if (rc)
+		return rc;
+	p.failed = &failed;
 	ahead.keeps_deleted = ckpt_tree_holds_deletions(r->tree);
 	(void)ckpt_journal_look(r->store->journal, look_ahead, &ahead);
 	rc = ckpt_tree_push(r->tree, r->log, ahead.before, ahead.lacks_folder);
@@ -625,15 +639,23 @@ void ckpt_remote_stop(struct ckpt_remote *r)
 
 // --- What is told -------------------------------------------------------------------------------------------------------
 
+struct counted {
+	struct ckpt_remote_queue *queue;
+	struct ckpt_failure_list failed;
+};
+
 static int count(void *arg, const struct ckpt_state *state)
 {
-	struct ckpt_remote_queue *q = arg;
+	struct counted *c = arg;
+	struct ckpt_remote_queue *q = c->queue;
 	size_t changed_count;
 	struct ckpt_state_step *const *changed = ckpt_state_changed(state, &changed_count);
 
 	for (size_t i = 0; i < changed_count; i++) {
 		if (changed[i]->deleted_by && (!changed[i]->shared || changed[i]->shared->deleted_by))
 			continue; // in the trash here, and there or nowhere: nobody waits for it
+		if (ckpt_failure_of(&c->failed, changed[i]->id))
+			continue;
 		q->steps++;
 		q->bytes += ckpt_state_has_changed_files(changed[i]) ? changed[i]->is.bytes : 0;
 	}
@@ -642,14 +664,24 @@ static int count(void *arg, const struct ckpt_state *state)
 
 void ckpt_remote_queue(struct ckpt_remote *r, struct ckpt_remote_queue *ret_queue)
 {
+	struct counted c = {.queue = ret_queue};
+
 	*ret_queue = (struct ckpt_remote_queue){0};
 	if (!r)
 		return;
-	(void)ckpt_journal_look(r->store->journal, count, ret_queue);
+	(void)ckpt_failures_list(&r->failures, &c.failed); // without memory it is as if there were none
+	(void)ckpt_journal_look(r->store->journal, count, &c);
+	ckpt_failure_list_done(&c.failed);
 	ret_queue->files = ckpt_tree_waits(r->tree);
 	LOCK_SCOPE(&r->lock);
 	if (r->failing_since_ns)
 		ret_queue->unreachable_ns = ckpt_sys.mono_ns() - r->failing_since_ns;
+}
+
+int ckpt_remote_failures(struct ckpt_remote *r, struct ckpt_failure_list *ret_list)
+{
+	*ret_list = (struct ckpt_failure_list){0};
+	return r ? ckpt_failures_list(&r->failures, ret_list) : 0;
 }
 
 struct wanted {

@@ -12,6 +12,7 @@
 
 #include "core/base/part.h"
 #include "core/objects/objects.h"
+#include "core/remote/failures.h"
 #include "core/step/store.h"
 
 struct ckpt_remote;
@@ -37,10 +38,13 @@ void ckpt_remote_close(struct ckpt_remote *r); // before the journal and the obj
 
 // The work that waits to be pushed.
 struct ckpt_remote_queue {
-	uint64_t steps, bytes;  // bytes of the files of those whose files wait
+	uint64_t steps, bytes;  // without those of ckpt_remote_failures(); bytes of the files of those whose files wait
 	uint64_t files;         // changes of plain files and folders; at least one until all of the tree was looked at
 	int64_t unreachable_ns; // for so long the remote has not answered, monotonic; 0: it has
 };
 void ckpt_remote_queue(struct ckpt_remote *r, struct ckpt_remote_queue *ret_queue);
+// Steps that cannot be pushed, since their bytes on this node are damaged or gone: a copy of the list. Only the process that pushes
+// knows them. 0, -ENOMEM.
+int ckpt_remote_failures(struct ckpt_remote *r, struct ckpt_failure_list *ret_list);
 // Whether the step of this session is in the remote's log as it is here. A store without a remote: false.
 bool ckpt_remote_has(struct ckpt_store *s, const char *session);

@@ -17,6 +17,7 @@
 struct ckpt_tree {
 	struct ckpt_store *store;
 	char node[CKPT_UUID_LEN + 1];
+	struct ckpt_failures *failures;
 	struct ckpt_tree_queue queue;
 	bool touched; // atomic
 
@@ -29,7 +30,7 @@ struct ckpt_tree {
 	struct ckpt_tree_pace pace;
 };
 
-int ckpt_tree_new(struct ckpt_store *s, const char *node, struct ckpt_tree **ret_tree)
+int ckpt_tree_new(struct ckpt_store *s, const char *node, struct ckpt_failures *failures, struct ckpt_tree **ret_tree)
 {
 	struct ckpt_tree *t = ckpt_calloc(1, sizeof(*t));
 	int rc;
@@ -37,6 +38,7 @@ int ckpt_tree_new(struct ckpt_store *s, const char *node, struct ckpt_tree **ret
 	if (!t)
 		return -ENOMEM;
 	t->store = s;
+	t->failures = failures;
 	t->started_ns = ckpt_sys.mono_ns();
 	snprintf(t->node, sizeof(t->node), "%s", node);
 	ckpt_tree_queue_init(&t->queue);
@@ -188,6 +190,7 @@ static struct ckpt_tree_sending sending(struct ckpt_tree *t, struct ckpt_log *lo
 					  .node = t->node,
 					  .seen = &t->seen,
 					  .before = before,
+					  .failures = t->failures,
 					  .pace = t->pace.go_on ? &t->pace : NULL,
 					  .conflict = &t->again};
 }

@@ -11,9 +11,11 @@
 #include "core/step/store.h"
 
 struct ckpt_tree;
+struct ckpt_failures;
 
-int ckpt_tree_new(struct ckpt_store *s, const char *node, struct ckpt_tree **ret_tree); // 0, -ENOMEM
-void ckpt_tree_free(struct ckpt_tree *t);                                               // NULL is fine
+// failures: of the remote, for as long as it has the tree. 0, -ENOMEM.
+int ckpt_tree_new(struct ckpt_store *s, const char *node, struct ckpt_failures *failures, struct ckpt_tree **ret_tree);
+void ckpt_tree_free(struct ckpt_tree *t); // NULL is fine
 
 // Before _push and _carry_out: how large files are put and fetched.
 struct ckpt_tree_pace;

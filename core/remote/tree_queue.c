@@ -326,7 +326,8 @@ static int was_for_nothing(void *arg, const struct ckpt_state *state)
 	return 0;
 }
 
-// A content gives way only to a later one. Until that comes, the file on other nodes may name a step that was deleted meanwhile.
+// A content that names a step which may never come gives way to a later one. Until that is there, other nodes have a file that may name a
+// step which was deleted meanwhile.
 static bool gives_way(struct ckpt_tree_queue *q, const struct ckpt_tree_sending *to, struct ckpt_tree_item **items,
 		      size_t count, size_t i)
 {
@@ -336,7 +337,8 @@ static bool gives_way(struct ckpt_tree_queue *q, const struct ckpt_tree_sending 
 	       !(items[later]->kind == CKPT_ACT_FILE && is_of(items[later], items[i]->folder_id, items[i]->name)))
 		later++;
 	if (items[i]->kind != CKPT_ACT_FILE || later == count ||
-	    !ckpt_journal_look(to->store->journal, was_for_nothing, items[i]))
+	    (!ckpt_failures_hold(to->failures, items[i]->number) &&
+	     !ckpt_journal_look(to->store->journal, was_for_nothing, items[i])))
 		return false;
 	LOCK_SCOPE(&q->lock);
 	q->held = MAX(q->held, items[later]->number);
@@ -549,7 +551,8 @@ static int collect(struct ckpt_tree_queue *q, const struct ckpt_tree_sending *to
 	int rc = list(q, &items, &count);
 
 	for (size_t i = 0; i < count && !rc; i++)
-		if (is_folder(items[i]) || items[i]->number < to->before)
+		if (is_folder(items[i]) ||
+		    (items[i]->number < to->before && !ckpt_failures_hold(to->failures, items[i]->number)))
 			rc = add_to(q, b, to, items[i]);
 	return MIN(rc, 0);
 }

@@ -10,6 +10,7 @@
 
 #include "core/base/lock.h"
 #include "core/log/log.h"
+#include "core/remote/failures.h"
 #include "core/remote/tree_large.h"
 #include "core/remote/tree_seen.h"
 #include "core/state/act.h"
@@ -63,7 +64,8 @@ struct ckpt_tree_sending {
 	struct ckpt_log *log;
 	const char *node;
 	struct ckpt_tree_seen_table *seen;
-	uint64_t before; // only what has a lower number is sent: that of the first step that waits
+	uint64_t before;                // only what has a lower number is sent: that of the first step that waits
+	struct ckpt_failures *failures; // what may name one of these is not sent
 	const struct ckpt_tree_pace *pace;
 	bool *conflict; // set: a change was of what is not there any more, and was dropped. A look at the disk decides
 };

@@ -39,6 +39,7 @@ struct ckpt_uploads {
 	size_t count, cap, next, idle; // threads that wait for work
 	size_t running;
 	int failed;
+	bool failed_here;
 	bool closing;
 };
 
@@ -60,15 +61,17 @@ int ckpt_uploads_new(const struct ckpt_uploads_of *of, struct ckpt_uploads **ret
 struct local {
 	struct ckpt_objects *objects;
 	const char *key;
+	int failed;
 };
 
 static int read_local(void *arg, uint64_t offset, void *buf, size_t len)
 {
-	const struct local *l = arg;
+	struct local *l = arg;
 	size_t got;
 	int rc = ckpt_objects_get(l->objects, l->key, offset, buf, len, &got, NULL);
 
-	return rc ? rc : got < len ? -ENODATA : 0;
+	l->failed = rc ? rc : got < len ? -ENODATA : 0;
+	return l->failed;
 }
 
 static bool go_on(const struct ckpt_uploads *u, uint64_t bytes)
@@ -76,30 +79,33 @@ static bool go_on(const struct ckpt_uploads *u, uint64_t bytes)
 	return !u->of.behind || ckpt_behind_go_on(u->of.behind, bytes);
 }
 
-static int put(struct ckpt_uploads *u, const char *key, uint64_t bytes)
+static int put(struct ckpt_uploads *u, const char *key, uint64_t bytes, bool *ret_here)
 {
 	const struct ckpt_until until = {.cancelled = &u->cancelled};
-	struct local local = {u->of.here, key};
+	struct local local = {.objects = u->of.here, .key = key};
 	const struct ckpt_source source = {.bytes = bytes, .read = read_local, .arg = &local};
 	int rc = go_on(u, bytes) ? ckpt_objects_put_from(u->of.there, key, &source, &until, NULL) : -EINTR;
 
+	*ret_here = local.failed;
 	return rc == -EEXIST ? 0 : rc; // its name is no other's
 }
 
-// An object that is not on this node is one that another node has sent.
-static int send_object(struct ckpt_uploads *u, const char *key)
+// An object that is not on this node is one that another node has sent. ret_here: a failure is of this node.
+static int send_object(struct ckpt_uploads *u, const char *key, bool *ret_here)
 {
 	struct ckpt_object object, there;
 	int rc = ckpt_objects_head(u->of.here, key, &object), there_rc;
 
+	*ret_here = rc;
 	if (rc && rc != -ENOENT)
 		return rc;
 	if (rc || object.mtime_ns < u->of.tried_ns) {
 		there_rc = ckpt_objects_head(u->of.there, key, &there);
+		*ret_here = there_rc == -ENOENT;
 		if (there_rc != -ENOENT)
 			return there_rc;
 	}
-	return rc ? rc : put(u, key, object.bytes);
+	return rc ? rc : put(u, key, object.bytes, ret_here);
 }
 
 // --- All of them --------------------------------------------------------------------------------------------------------
@@ -114,17 +120,20 @@ static void send_next_locked(struct ckpt_uploads *u)
 {
 	size_t i = u->next++;
 	const char *key = u->list[i].key;
+	bool here;
 	int rc;
 
 	u->list[i].state = RUNNING;
 	u->running++;
 	ckpt_lock_drop(&u->lock);
-	rc = send_object(u, key);
+	rc = send_object(u, key, &here);
 	ckpt_lock_take(&u->lock);
 	u->running--;
 	u->list[i].state = rc ? GONE : DONE;
-	if (rc && !u->failed && !(rc == -ENOENT && u->list[i].may_go))
+	if (rc && !u->failed && !(rc == -ENOENT && u->list[i].may_go)) {
 		u->failed = rc;
+		u->failed_here = here;
+	}
 	pthread_cond_broadcast(&u->changed);
 }
 
@@ -189,6 +198,7 @@ static void look_for_end_locked(struct ckpt_uploads *u)
 		return;
 	__atomic_store_n(&u->cancelled, true, __ATOMIC_RELAXED);
 	u->failed = -EINTR;
+	u->failed_here = false;
 }
 
 int ckpt_uploads_wait(struct ckpt_uploads *u)
@@ -204,6 +214,13 @@ int ckpt_uploads_wait(struct ckpt_uploads *u)
 		else
 			return u->failed;
 	}
+}
+
+bool ckpt_uploads_failed_here(struct ckpt_uploads *u)
+{
+	LOCK_SCOPE(&u->lock);
+
+	return u->failed && u->failed_here;
 }
 
 void ckpt_uploads_free(struct ckpt_uploads *u)

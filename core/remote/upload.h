@@ -30,3 +30,5 @@ int ckpt_uploads_add(struct ckpt_uploads *uploads, const char *key, bool may_go)
 // 0: all that was added is in the remote. Else the first failure, after which nothing is begun: that of the objects; -ENOENT: one is
 // neither here nor there; -EINTR: `behind` ends.
 int ckpt_uploads_wait(struct ckpt_uploads *uploads);
+// That failure is of this node: what is to be sent cannot be read here, or is neither here nor there.
+bool ckpt_uploads_failed_here(struct ckpt_uploads *uploads);

@@ -194,6 +194,32 @@ def test_a_step_in_a_folder_is_on_another_node(node):
     assert trees.describe(node("b") / "run/step_5") == is_there
 
 
+def test_a_step_that_is_damaged_here_is_named_and_the_next_ones_go_on(node, ckptfs, fault_proxy):
+    fault_proxy.play({"do": "reset-before"})
+    first = node("a", fault_proxy.endpoint)
+    is_there = first.save("1000")
+    ckptfs("seal", first.path, "1000")
+    [raw] = first.work_dir.glob("sessions/*/config.json")
+    kept = raw.read_bytes()
+    raw.write_bytes(bytes(len(kept)))
+    next_one = first.save("2000")
+    fault_proxy.play()
+    first.wait("2000")
+    for step in (["1000"], []):
+        said = ckptfs("wait", first.path, *step, "--remote", "--timeout", "20s", check=False)
+        assert said.returncode == 1 and "1000: it cannot be uploaded" in said.stderr, said
+    uploading = ckptfs.json("status", first.path)["uploading"]
+    assert uploading["steps"] == 0 and [row["step"] for row in uploading["failed"]] == ["1000"]
+    assert "1000 cannot be uploaded" in ckptfs("status", first.path).stdout
+    assert ckptfs.json("ls", first.path, "1000")[0] and [r["durable"] for r in ckptfs.json("ls", first.path)] == ["local", "remote"]
+    assert "1 of its steps cannot be uploaded" in ckptfs("umount", first.path).stderr
+    assert trees.describe(node("b") / "2000") == next_one
+    raw.write_bytes(kept)
+    again = node("a")  # the next mount tries it anew
+    again.wait()
+    assert trees.describe(node("c") / "1000") == is_there
+
+
 def test_a_later_mount_has_another_endpoint(node, fault_proxy):
     """The server has moved: the new address is said at the next mount."""
     node("a").umount()
