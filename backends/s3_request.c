@@ -224,7 +224,9 @@ int ckpt_s3_request_hash(struct ckpt_s3_request *r, uint8_t ret_sha256[CKPT_SHA2
 {
 	int rc = 0;
 
-	if (r->source)
+	if (r->source && r->source->sha256)
+		memcpy(ret_sha256, r->source->sha256, CKPT_SHA256_LEN);
+	else if (r->source)
 		rc = hash_source(r->source, ret_sha256);
 	else
 		ckpt_sha256(r->body, r->body_len, ret_sha256);

@@ -228,8 +228,8 @@ static int compare_arrays(struct diff *d, const struct ckpt_entry *a, const stru
 	int rc, failed = 0;
 
 	if (open_file(&x, a, file->path, &failed) && open_file(&y, b, file->path, &failed)) {
-		arrays.a = (struct ckpt_source){a->bytes, read_all, &x};
-		arrays.b = (struct ckpt_source){b->bytes, read_all, &y};
+		arrays.a = (struct ckpt_source){.bytes = a->bytes, .read = read_all, .arg = &x};
+		arrays.b = (struct ckpt_source){.bytes = b->bytes, .read = read_all, .arg = &y};
 		rc = ckpt_array_diff(&arrays);
 		if (rc < 0)
 			failed = fail_read(&d->a, file->path, rc);

@@ -13,6 +13,8 @@ struct ckpt_source {
 	// All of these, which lie within bytes: 0, or -errno; -ENODATA when there are fewer than were promised.
 	int (*read)(void *arg, uint64_t offset, void *buf, size_t len);
 	void *arg;
+	// Of all bytes, 32 of them, where that is known: who needs it does not read them for it. Else NULL.
+	const uint8_t *sha256;
 };
 
 // That of an open file.

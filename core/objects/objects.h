@@ -95,7 +95,7 @@ struct ckpt_objects_ops {
 	int (*put)(struct ckpt_objects *o, const char *key, const void *data, size_t len, bool frees,
 		   struct ckpt_object *ret_object);
 	// Optional. As put, of the bytes of a source. The backend reads them more than once, on any of its threads, several at a time,
-	// and keeps a small part of them in memory. A source that fails ends the call with its error, or with -EIO. -ECANCELED, -ETIMEDOUT
+	// and keeps a small part of them in memory. A SHA-256 that it has and that is not theirs: -EAGAIN. A source that fails ends the call with its error, or with -EIO. -ECANCELED, -ETIMEDOUT
 	// by `until`. NULL: the door reads all of the source into memory and puts that.
 	int (*put_from)(struct ckpt_objects *o, const char *key, const struct ckpt_source *source,
 			const struct ckpt_until *until, struct ckpt_object *ret_object);

@@ -457,6 +457,12 @@ size_t ckpt_manifest_bytes(const struct ckpt_manifest *m)
 	return sizeof(*m) + m->len;
 }
 
+const void *ckpt_manifest_data(const struct ckpt_manifest *m, size_t *ret_len)
+{
+	*ret_len = m->len;
+	return m->data;
+}
+
 const uint8_t *ckpt_manifest_sha256(const struct ckpt_manifest *m)
 {
 	return m->sha256;

@@ -83,9 +83,10 @@ struct ckpt_manifest;
 // an unknown required feature; -ENOMEM.
 int ckpt_manifest_parse(void *data, size_t len, struct ckpt_manifest **ret_manifest);
 struct ckpt_manifest *ckpt_manifest_ref(struct ckpt_manifest *m);
-void ckpt_manifest_unref(struct ckpt_manifest *m);                  // NULL is fine
-size_t ckpt_manifest_bytes(const struct ckpt_manifest *m);          // what it costs in memory
-const uint8_t *ckpt_manifest_sha256(const struct ckpt_manifest *m); // of the whole encoded form, 32 bytes
+void ckpt_manifest_unref(struct ckpt_manifest *m);                              // NULL is fine
+size_t ckpt_manifest_bytes(const struct ckpt_manifest *m);                      // what it costs in memory
+const uint8_t *ckpt_manifest_sha256(const struct ckpt_manifest *m);             // of the whole encoded form, 32 bytes
+const void *ckpt_manifest_data(const struct ckpt_manifest *m, size_t *ret_len); // the encoded form
 
 uint32_t ckpt_manifest_count(const struct ckpt_manifest *m);                                        // entries
 void ckpt_manifest_totals(const struct ckpt_manifest *m, uint64_t *ret_files, uint64_t *ret_bytes); // hard links once

@@ -135,7 +135,7 @@ static int add_packs(const struct attempt *a, const struct ckpt_manifest *m)
 
 		ckpt_manifest_pack(m, i, &pack);
 		ckpt_pack_key(pack.id, key);
-		rc = ckpt_uploads_add(a->uploads, key, false);
+		rc = ckpt_uploads_add(a->uploads, key, pack.digest, false);
 	}
 	return rc;
 }
@@ -166,7 +166,7 @@ static void send_early(void *arg, const struct ckpt_pack *pack)
 	char key[CKPT_PACK_KEY_MAX];
 
 	ckpt_pack_key(pack->id, key);
-	(void)ckpt_uploads_add(a->uploads, key, true);
+	(void)ckpt_uploads_add(a->uploads, key, pack->digest, true);
 }
 
 // Its raw files stay: they are what this node reads.
@@ -199,7 +199,7 @@ static int prepare_manifest(struct attempt *a, const struct ckpt_record *r, stru
 
 	ckpt_hex(r->summary.manifest_sha256, CKPT_SHA256_LEN, key + strlen(key));
 	if (!rc && !r->manifest)
-		rc = ckpt_uploads_add(a->uploads, key, false);
+		rc = ckpt_uploads_add(a->uploads, key, r->summary.manifest_sha256, false);
 	if (!rc)
 		rc = ckpt_uploads_wait(a->uploads);
 	if (rc == -ENODATA)

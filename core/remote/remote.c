@@ -2,6 +2,7 @@
 
 #include "core/base/sys.h"
 #include "core/base/util.h"
+#include "core/index/indexer.h"
 #include "core/objects/stack.h"
 #include "core/remote/ahead.h"
 #include "core/remote/near.h"
@@ -451,6 +452,47 @@ static void reunite(struct ckpt_step *step)
 	ckpt_step_unref(into);
 }
 
+// Into the index, where it is large: so no act reads it over the network, while others wait for acts_lock. What cannot be fetched now is
+// read when it is needed.
+static void fetch_manifest(struct ckpt_store *s, const struct ckpt_summary *is)
+{
+	struct ckpt_indexer *indexer = *ckpt_indexer_of(s);
+	char key[sizeof("m/") + CKPT_SHA256_HEX_LEN] = "m/";
+	CLEANUP_FREE void *data = NULL;
+	uint8_t sha256[CKPT_SHA256_LEN];
+	size_t len;
+
+	ckpt_hex(is->manifest_sha256, CKPT_SHA256_LEN, key + strlen(key));
+	if (ckpt_objects_get_all(s->objects, key, CKPT_MANIFEST_BYTES_MAX, &data, &len, NULL))
+		return;
+	ckpt_sha256(data, len, sha256);
+	if (!memcmp(sha256, is->manifest_sha256, sizeof(sha256)))
+		ckpt_indexer_put(indexer, sha256, TAKE_PTR(data), len);
+}
+
+static bool has_manifest(struct ckpt_store *s, const struct ckpt_said *said)
+{
+	struct ckpt_step *step = ckpt_step_of_session(s, said->is.session);
+	CLEANUP_VERSION struct ckpt_version *v = step ? ckpt_step_version(step) : NULL;
+
+	ckpt_step_unref(step);
+	return v && !memcmp(v->is.manifest_sha256, said->is.manifest_sha256, sizeof(v->is.manifest_sha256));
+}
+
+static void fetch_manifests(struct ckpt_remote *r)
+{
+	CLEANUP_FREE struct ckpt_said *said = NULL;
+	size_t count = 0;
+
+	if (!r->loaded || !r->news || !*ckpt_indexer_of(r->store) ||
+	    ckpt_journal_list(r->store->journal, &said, &count))
+		return;
+	for (size_t i = 0; i < count; i++)
+		if (said[i].pulled && said[i].is.manifest_bytes > CKPT_MANIFEST_EMBED_MAX &&
+		    !has_manifest(r->store, &said[i]))
+			fetch_manifest(r->store, &said[i].is);
+}
+
 static int reunite_all(struct ckpt_store *s)
 {
 	struct ckpt_step **steps;
@@ -472,6 +514,7 @@ static int follow(struct ckpt_remote *r)
 	struct ckpt_store *s = r->store;
 	int rc;
 
+	fetch_manifests(r);
 	ckpt_lock_take(&s->acts_lock);
 	rc = r->news || s->behind ? list_known(s, &k) : 0;
 	if (!rc && k.names)

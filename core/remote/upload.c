@@ -16,12 +16,14 @@
 
 #include <pthread.h>
 
+#define READ_BYTES ((size_t)256 << 10)
 #define LOOK_NS INT64_C(100000000) // at the end of `behind`
 
 enum state { WAITING, RUNNING, DONE, GONE };
 
 struct upload {
 	char *key; // malloc'ed
+	uint8_t sha256[CKPT_SHA256_LEN];
 	enum state state;
 	bool may_go;
 };
@@ -79,19 +81,42 @@ static bool go_on(const struct ckpt_uploads *u, uint64_t bytes)
 	return !u->of.behind || ckpt_behind_go_on(u->of.behind, bytes);
 }
 
-static int put(struct ckpt_uploads *u, const char *key, uint64_t bytes, bool *ret_here)
+static bool is_damaged(const struct ckpt_source *source)
+{
+	CLEANUP_FREE uint8_t *buf = malloc(READ_BYTES);
+	uint8_t is[CKPT_SHA256_LEN];
+	struct ckpt_sha256 sum;
+	int rc = buf ? 0 : -ENOMEM;
+
+	ckpt_sha256_begin(&sum);
+	for (uint64_t at = 0; at < source->bytes && !rc; at += READ_BYTES) {
+		size_t len = (size_t)MIN(source->bytes - at, (uint64_t)READ_BYTES);
+
+		rc = source->read(source->arg, at, buf, len);
+		if (!rc)
+			ckpt_sha256_add(&sum, buf, len);
+	}
+	ckpt_sha256_end(&sum, is);
+	return !rc && memcmp(is, source->sha256, sizeof(is));
+}
+
+static int put(struct ckpt_uploads *u, const char *key, const uint8_t *sha256, uint64_t bytes, bool *ret_here)
 {
 	const struct ckpt_until until = {.cancelled = &u->cancelled};
 	struct local local = {.objects = u->of.here, .key = key};
-	const struct ckpt_source source = {.bytes = bytes, .read = read_local, .arg = &local};
+	const struct ckpt_source source = {.bytes = bytes, .read = read_local, .arg = &local, .sha256 = sha256};
 	int rc = go_on(u, bytes) ? ckpt_objects_put_from(u->of.there, key, &source, &until, NULL) : -EINTR;
 
 	*ret_here = local.failed;
+	if (rc == -EAGAIN && is_damaged(&source)) {
+		*ret_here = true;
+		return -EBADMSG;
+	}
 	return rc == -EEXIST ? 0 : rc; // its name is no other's
 }
 
 // An object that is not on this node is one that another node has sent. ret_here: a failure is of this node.
-static int send_object(struct ckpt_uploads *u, const char *key, bool *ret_here)
+static int send_object(struct ckpt_uploads *u, const char *key, const uint8_t *sha256, bool *ret_here)
 {
 	struct ckpt_object object, there;
 	int rc = ckpt_objects_head(u->of.here, key, &object), there_rc;
@@ -105,7 +130,7 @@ static int send_object(struct ckpt_uploads *u, const char *key, bool *ret_here)
 		if (there_rc != -ENOENT)
 			return there_rc;
 	}
-	return rc ? rc : put(u, key, object.bytes, ret_here);
+	return rc ? rc : put(u, key, sha256, object.bytes, ret_here);
 }
 
 // --- All of them --------------------------------------------------------------------------------------------------------
@@ -120,13 +145,15 @@ static void send_next_locked(struct ckpt_uploads *u)
 {
 	size_t i = u->next++;
 	const char *key = u->list[i].key;
+	uint8_t sha256[CKPT_SHA256_LEN]; // the list may move
 	bool here;
 	int rc;
 
+	memcpy(sha256, u->list[i].sha256, sizeof(sha256));
 	u->list[i].state = RUNNING;
 	u->running++;
 	ckpt_lock_drop(&u->lock);
-	rc = send_object(u, key, &here);
+	rc = send_object(u, key, sha256, &here);
 	ckpt_lock_take(&u->lock);
 	u->running--;
 	u->list[i].state = rc ? GONE : DONE;
@@ -170,7 +197,7 @@ static struct upload *find_locked(struct ckpt_uploads *u, const char *key)
 	return NULL;
 }
 
-int ckpt_uploads_add(struct ckpt_uploads *u, const char *key, bool may_go)
+int ckpt_uploads_add(struct ckpt_uploads *u, const char *key, const uint8_t sha256[CKPT_SHA256_LEN], bool may_go)
 {
 	LOCK_SCOPE(&u->lock);
 	struct upload *known = find_locked(u, key);
@@ -186,6 +213,7 @@ int ckpt_uploads_add(struct ckpt_uploads *u, const char *key, bool may_go)
 	u->list[u->count] = (struct upload){.key = strdup(key), .may_go = may_go};
 	if (!u->list[u->count].key)
 		return -ENOMEM;
+	memcpy(u->list[u->count].sha256, sha256, CKPT_SHA256_LEN);
 	u->count++;
 	start_thread_locked(u);
 	pthread_cond_broadcast(&u->changed);

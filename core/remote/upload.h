@@ -9,6 +9,7 @@
 // its own. Blocks: _wait until all has arrived, or one has failed; _free until what is under way has noticed.
 #pragma once
 
+#include "core/base/hash.h"
 #include "core/objects/objects.h"
 
 #define CKPT_UPLOADS_AT_ONCE 8
@@ -24,11 +25,11 @@ struct ckpt_uploads_of {
 
 int ckpt_uploads_new(const struct ckpt_uploads_of *of, struct ckpt_uploads **ret_uploads); // 0, -ENOMEM
 void ckpt_uploads_free(struct ckpt_uploads *uploads);                                      // NULL is fine
-// It is sent when its turn comes, in the order of these calls. may_go: nobody needs it yet; it may be removed here meanwhile, and is
-// forgotten then. 0, -ENOMEM.
-int ckpt_uploads_add(struct ckpt_uploads *uploads, const char *key, bool may_go);
+// It is sent when its turn comes, in the order of these calls. sha256: of its bytes, which are not read for it then; they are damaged here if
+// the remote finds another one. may_go: nobody needs it yet; it may be removed here meanwhile, and is forgotten then. 0, -ENOMEM.
+int ckpt_uploads_add(struct ckpt_uploads *uploads, const char *key, const uint8_t sha256[CKPT_SHA256_LEN], bool may_go);
 // 0: all that was added is in the remote. Else the first failure, after which nothing is begun: that of the objects; -ENOENT: one is
 // neither here nor there; -EINTR: `behind` ends.
 int ckpt_uploads_wait(struct ckpt_uploads *uploads);
-// That failure is of this node: what is to be sent cannot be read here, or is neither here nor there.
+// That failure is of this node: what is to be sent is damaged here (-EBADMSG), cannot be read, or is neither here nor there.
 bool ckpt_uploads_failed_here(struct ckpt_uploads *uploads);

@@ -5,6 +5,7 @@
 #include "core/base/sys.h"
 #include "core/base/util.h"
 #include "core/index/index.h"
+#include "core/index/indexer.h"
 #include "core/objects/objects.h"
 #include "core/record/manifest.h"
 #include "core/step/attributes.h"
@@ -135,6 +136,20 @@ static int manifest_from_store(struct ckpt_step *step, const struct ckpt_summary
 	return parse_checked(data, len, sum->manifest_sha256, ret_manifest);
 }
 
+// It may have come from afar, and is not asked for there again. Without memory it is.
+static void put_into_index(struct ckpt_store *s, const struct ckpt_manifest *m)
+{
+	struct ckpt_indexer *indexer = *ckpt_indexer_of(s);
+	size_t len;
+	const void *data = ckpt_manifest_data(m, &len);
+	void *copy = indexer ? malloc(len) : NULL;
+
+	if (!copy)
+		return;
+	memcpy(copy, data, len);
+	ckpt_indexer_put(indexer, ckpt_manifest_sha256(m), copy, len);
+}
+
 // The index is asked first, and believed only when the digest agrees.
 int ckpt_step_read_manifest(struct ckpt_step *step, const struct ckpt_summary *sum, struct ckpt_manifest **ret_manifest)
 {
@@ -148,6 +163,8 @@ int ckpt_step_read_manifest(struct ckpt_step *step, const struct ckpt_summary *s
 	    !parse_checked(data, len, sum->manifest_sha256, ret_manifest))
 		return 0;
 	rc = manifest_from_store(step, sum, ret_manifest);
+	if (!rc && sum->manifest_bytes > CKPT_MANIFEST_EMBED_MAX)
+		put_into_index(step->store, *ret_manifest);
 	if (rc == -EBADMSG)
 		ckpt_errlog_add(step->store->errlog, step->name, rc, "run `ckptfs verify` on the store",
 				"the manifest of version %u is damaged or missing", sum->version);

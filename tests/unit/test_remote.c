@@ -6,6 +6,7 @@
 
 #include "core/base/sys.h"
 #include "core/base/util.h"
+#include "core/index/indexer.h"
 #include "core/log/snapshot.h"
 #include "core/remote/near.h"
 #include "core/remote/place.h"
@@ -181,6 +182,76 @@ START_TEST(what_one_does_the_other_sees)
 	ckpt_save_check_files(step, 0);
 	ckpt_step_unref(step);
 	WAIT_UNTIL(lists(&a, ckpt_save_steps[0].name));
+	close_node(&a);
+	close_node(&b);
+}
+END_TEST
+
+// The manifest of CKPT_SAVE_LARGE is an object of its own, which the remote has not for a while.
+static void set_manifests_away(bool are_away)
+{
+	char there[PATH_MAX + 8], away[PATH_MAX + 8];
+
+	snprintf(there, sizeof(there), "%s/m", remote_dir);
+	snprintf(away, sizeof(away), "%s/away", remote_dir);
+	ck_assert_int_eq(are_away ? rename(there, away) : rename(away, there), 0);
+}
+
+static int read_manifest(const struct node *n)
+{
+	struct ckpt_step *step = ckpt_save_find(n->store, CKPT_SAVE_LARGE);
+	struct ckpt_manifest *m;
+	int rc = ckpt_step_read_current(step, &m);
+
+	if (!rc)
+		ckpt_manifest_unref(m);
+	while (ckpt_indexer_pending(*ckpt_indexer_of(n->store)))
+		ckpt_sys.sleep_ns(10000000);
+	ckpt_step_unref(step);
+	return rc;
+}
+
+static bool has_large(const struct node *n)
+{
+	struct ckpt_step *step = ckpt_save_find(n->store, CKPT_SAVE_LARGE);
+
+	ckpt_step_unref(step);
+	return step;
+}
+
+START_TEST(manifest_is_read_from_afar_once)
+{
+	struct node a = {0}, b = {0};
+
+	open_node(&a);
+	ckpt_step_unref(ckpt_save_one(a.store, CKPT_SAVE_LARGE));
+	push(&a);
+	open_node(&b); // it reads the log, and no manifest
+	set_manifests_away(true);
+	ck_assert_int_eq(read_manifest(&b), -EBADMSG);
+	set_manifests_away(false);
+	ck_ok(read_manifest(&b));
+	set_manifests_away(true);
+	ck_ok(read_manifest(&b));
+	set_manifests_away(false);
+	close_node(&a);
+	close_node(&b);
+}
+END_TEST
+
+START_TEST(manifest_is_here_before_its_step_shows)
+{
+	struct node a = {0}, b = {0};
+
+	open_both(&a, &b);
+	ckpt_remote_ready(*ckpt_remote_of(b.store));
+	ckpt_step_unref(ckpt_save_one(a.store, CKPT_SAVE_LARGE));
+	WAIT_UNTIL(has_large(&b));
+	while (ckpt_indexer_pending(*ckpt_indexer_of(b.store)))
+		ckpt_sys.sleep_ns(10000000);
+	set_manifests_away(true);
+	ck_ok(read_manifest(&b));
+	set_manifests_away(false);
 	close_node(&a);
 	close_node(&b);
 }
@@ -558,6 +629,8 @@ int main(void)
 	tcase_add_checked_fixture(tcase, setup, NULL);
 	tcase_add_test(tcase, saved_on_one_node_is_read_on_another);
 	tcase_add_test(tcase, what_one_does_the_other_sees);
+	tcase_add_test(tcase, manifest_is_read_from_afar_once);
+	tcase_add_test(tcase, manifest_is_here_before_its_step_shows);
 	tcase_add_test(tcase, step_that_another_saves_while_it_is_staged_keeps_its_name);
 	tcase_add_test(tcase, two_saves_of_one_name_are_two_steps);
 	tcase_add_loop_test(tcase, remote_that_was_put_back_is_refused, 0, 2);

@@ -60,6 +60,17 @@ static bool await_open(const struct ckpt_until *until)
 	return goes;
 }
 
+// A server looks at the bytes that it gets.
+static bool is_as_said(const struct ckpt_source *source)
+{
+	uint8_t data[BYTES], sha256[CKPT_SHA256_LEN];
+
+	ck_assert_uint_le(source->bytes, sizeof(data));
+	ck_ok(source->read(source->arg, 0, data, source->bytes));
+	ckpt_sha256(data, source->bytes, sha256);
+	return !memcmp(sha256, source->sha256, sizeof(sha256));
+}
+
 static int far_put_from(struct ckpt_objects *o, const char *key, const struct ckpt_source *source,
 			const struct ckpt_until *until, struct ckpt_object *ret_object)
 {
@@ -68,7 +79,9 @@ static int far_put_from(struct ckpt_objects *o, const char *key, const struct ck
 		end();
 		return -EACCES;
 	}
-	return await_open(until) ? ckpt_objects_put_from(far.below, key, source, until, ret_object) : -ECANCELED;
+	if (!await_open(until))
+		return -ECANCELED;
+	return is_as_said(source) ? ckpt_objects_put_from(far.below, key, source, until, ret_object) : -EAGAIN;
 }
 
 static int far_head(struct ckpt_objects *o, const char *key, struct ckpt_object *ret_object)
@@ -84,6 +97,7 @@ static const struct ckpt_objects_ops far_ops = {
 	.name = "far", .is_far = true, .head = far_head, .put_from = far_put_from};
 static const struct ckpt_objects_ops near_ops = {.name = "near", .head = far_head, .put_from = far_put_from};
 
+static const uint8_t no_digest[CKPT_SHA256_LEN]; // of an object that is not sent
 static struct ckpt_objects *here;
 static struct ckpt_uploads *uploads;
 
@@ -125,11 +139,14 @@ static void make_uploads(int64_t tried_ns)
 
 static void add(unsigned from, unsigned end)
 {
-	char key[16];
+	uint8_t sha256[CKPT_SHA256_LEN];
+	char data[BYTES], key[16];
 
 	for (unsigned i = from; i < end; i++) {
+		memset(data, (int)i, sizeof(data));
+		ckpt_sha256(data, sizeof(data), sha256);
 		name(i, key);
-		ck_ok(ckpt_uploads_add(uploads, key, false));
+		ck_ok(ckpt_uploads_add(uploads, key, sha256, false));
 	}
 }
 
@@ -292,9 +309,25 @@ START_TEST(one_that_only_the_remote_has_is_there)
 {
 	make_uploads(0);
 	ck_ok(ckpt_objects_put(far.below, "packs/theirs", "x", 1, NULL));
-	ck_ok(ckpt_uploads_add(uploads, "packs/theirs", false));
+	ck_ok(ckpt_uploads_add(uploads, "packs/theirs", no_digest, false));
 	ck_ok(ckpt_uploads_wait(uploads));
 	ck_assert_uint_eq(far.begun_count, 0);
+}
+END_TEST
+
+START_TEST(one_that_is_damaged_here_is_told_from_a_failure_of_the_remote)
+{
+	make_uploads(INT64_MAX);
+	let(UINT_MAX);
+	ck_ok(ckpt_uploads_add(uploads, "packs/00", no_digest, false));
+	ck_error(ckpt_uploads_wait(uploads), EBADMSG);
+	ck_assert(ckpt_uploads_failed_here(uploads));
+	ckpt_uploads_free(uploads);
+	make_uploads(INT64_MAX);
+	far.fails_at = far.begun_count + 1;
+	add(1, 2);
+	ck_error(ckpt_uploads_wait(uploads), EACCES);
+	ck_assert(!ckpt_uploads_failed_here(uploads));
 }
 END_TEST
 
@@ -303,11 +336,11 @@ START_TEST(one_that_was_removed_meanwhile_is_forgotten)
 {
 	make_uploads(0);
 	let(UINT_MAX);
-	ck_ok(ckpt_uploads_add(uploads, "packs/gone", true));
+	ck_ok(ckpt_uploads_add(uploads, "packs/gone", no_digest, true));
 	add(0, 3);
 	ck_ok(ckpt_uploads_wait(uploads));
 	assert_sent(0, 3);
-	ck_ok(ckpt_uploads_add(uploads, "packs/gone", false));
+	ck_ok(ckpt_uploads_add(uploads, "packs/gone", no_digest, false));
 	ck_error(ckpt_uploads_wait(uploads), ENOENT);
 }
 END_TEST
@@ -355,6 +388,7 @@ int main(void)
 	tcase_add_test(tcase, what_may_be_there_is_asked_about_and_not_sent_again);
 	tcase_add_test(tcase, one_that_is_there_all_the_same_counts_as_sent);
 	tcase_add_test(tcase, one_that_only_the_remote_has_is_there);
+	tcase_add_test(tcase, one_that_is_damaged_here_is_told_from_a_failure_of_the_remote);
 	tcase_add_test(tcase, one_that_was_removed_meanwhile_is_forgotten);
 	tcase_add_test(tcase, the_end_calls_off_what_is_under_way);
 	tcase_add_test(tcase, where_answers_come_at_once_they_go_one_by_one);

@@ -1,0 +1,45 @@
+"""Each framework saves on one node of a store in a bucket; that node is lost with its disk, and another one goes on."""
+
+import pytest
+
+import test_jax
+import test_quiet
+import test_replayed
+import test_torch
+import test_trainers
+import test_training
+import test_walkers
+from frameworks import run
+from support import trees
+from support.mounting import wait_until
+from support.nodes import *  # noqa: F403
+
+FRAMEWORKS = [f for module in (test_jax, test_torch, test_training, test_trainers, test_walkers, test_replayed, test_quiet) for f in module.FRAMEWORKS]
+STEPS_KEPT = 2
+QUIET = "2s"  # for those with no last act, in place of 10
+
+
+@pytest.mark.timeout(600)
+def test_it_resumes_on_another_node(world, node, framework, column):
+    options = [f"commit_quiet={QUIET}"] if framework.event == "quiet" else []
+    with column("s3"):
+        first = node("a", options=options)
+        (first / "run").mkdir()
+        if framework.trains:
+            assert set(run(world, framework, "train", first / "run", 3, STEPS_KEPT).words("resumed")) == {"none"}
+        else:
+            run(world, framework, "save", first / "run", 1, 2)
+        wait_until(lambda: not first.status()["staged"], timeout=200, what="the end of the save")
+        listed, before = framework.listed(first / "run"), trees.describe(first / "run")
+        assert listed
+        first.wait(timeout=100)
+        first.lose()
+        second = node("b", options=options)
+        assert framework.listed(second / "run") == listed
+        assert trees.describe(second / "run") == before
+        run(world, framework, "load", second / "run", *listed)
+        if framework.trains:
+            newest = framework.newest(second / "run")
+            assert run(world, framework, "train", second / "run", 1, STEPS_KEPT).words("resumed") == [newest]
+        second.wait(timeout=100)
+        assert second.errors() == []
