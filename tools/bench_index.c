@@ -46,9 +46,9 @@ static int put_packs(struct bench *b, struct ckpt_store *s, struct ckpt_pack_wri
 		make_id(i, chunk.id);
 		r = bench_stopped() ? -EINTR : ckpt_pack_writer_add(w, &chunk, stored);
 		if (!r && (i + 1) % CHUNKS_EACH == 0)
-			r = ckpt_pack_writer_put(w, s->objects, &pack);
+			r = ckpt_pack_writer_put(w, s->objects, &pack, NULL);
 	}
-	return !r && ckpt_pack_writer_bytes(w) ? ckpt_pack_writer_put(w, s->objects, &pack) : r;
+	return !r && ckpt_pack_writer_bytes(w) ? ckpt_pack_writer_put(w, s->objects, &pack, NULL) : r;
 }
 
 static int fill(struct bench *b, void *arg __attribute__((unused)))

@@ -138,12 +138,13 @@ static uint64_t table_checksum(const uint8_t *header, const uint8_t *rows, size_
 			     ckpt_checksum(rows, rows_len, ckpt_checksum(header, HEADER_BYTES, 0)));
 }
 
-int ckpt_pack_writer_put(struct ckpt_pack_writer *w, struct ckpt_objects *b, struct ckpt_pack *ret_pack)
+int ckpt_pack_writer_put(struct ckpt_pack_writer *w, struct ckpt_objects *b, struct ckpt_pack *ret_pack,
+			 uint8_t *ret_sha256)
 {
 	size_t rows_len = w->count * ROW_BYTES;
 	uint8_t *rows = w->data + w->len, *tail = rows + rows_len;
 	struct ckpt_pack pack = {.bytes = ckpt_pack_writer_bytes(w)};
-	struct ckpt_sha256 sum = w->sum; // it is put again after a failure
+	struct ckpt_sha256 sum = w->sum, all; // it is put again after a failure
 	char key[CKPT_PACK_KEY_MAX];
 	int rc;
 
@@ -153,9 +154,13 @@ int ckpt_pack_writer_put(struct ckpt_pack_writer *w, struct ckpt_objects *b, str
 	ckpt_put32(tail + TAIL_COUNT, (uint32_t)w->count);
 	ckpt_put64(tail + TAIL_TABLE, w->len);
 	ckpt_sha256_add(&sum, rows, rows_len + TAIL_DIGEST);
+	all = sum;
 	ckpt_sha256_end(&sum, pack.digest);
 	memcpy(tail + TAIL_DIGEST, pack.digest, sizeof(pack.digest));
 	ckpt_put64(tail + TAIL_CHECKSUM, table_checksum(w->data, rows, rows_len, tail));
+	ckpt_sha256_add(&all, tail + TAIL_DIGEST, TAIL_BYTES - TAIL_DIGEST);
+	if (ret_sha256)
+		ckpt_sha256_end(&all, ret_sha256);
 	memcpy(pack.id, w->data + HEADER_NAME, sizeof(pack.id));
 	ckpt_pack_key(pack.id, key);
 	rc = ckpt_objects_put(b, key, w->data, pack.bytes, NULL);

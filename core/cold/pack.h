@@ -29,8 +29,9 @@ void ckpt_pack_writer_free(struct ckpt_pack_writer *w);         // NULL is fine
 int ckpt_pack_writer_add(struct ckpt_pack_writer *w, struct ckpt_chunk *chunk, const void *stored);
 const uint8_t *ckpt_pack_writer_name(const struct ckpt_pack_writer *w); // of the pack in the making
 uint64_t ckpt_pack_writer_bytes(const struct ckpt_pack_writer *w);      // as it would be put now; 0: no chunk is in it
-// -EIO the outcome is unknown, and nothing names it: garbage at most.
-int ckpt_pack_writer_put(struct ckpt_pack_writer *w, struct ckpt_objects *b, struct ckpt_pack *ret_pack);
+// ret_sha256: of the whole object, its digest included; or NULL. -EIO the outcome is unknown, and nothing names it: garbage at most.
+int ckpt_pack_writer_put(struct ckpt_pack_writer *w, struct ckpt_objects *b, struct ckpt_pack *ret_pack,
+			 uint8_t *ret_sha256);
 
 void ckpt_pack_key(const uint8_t id[CKPT_SHA256_LEN], char ret_key[CKPT_PACK_KEY_MAX]);
 bool ckpt_pack_of_key(const char *key, uint8_t ret_id[CKPT_SHA256_LEN]); // false: it is no pack's

@@ -144,6 +144,7 @@ static void tell_others(const struct ckpt_packing *p, const struct ckpt_pack *pa
 
 int ckpt_packing_put(struct ckpt_packing *p)
 {
+	uint8_t sha256[CKPT_SHA256_LEN];
 	struct ckpt_pack pack;
 	int rc;
 
@@ -153,7 +154,7 @@ int ckpt_packing_put(struct ckpt_packing *p)
 	rc = pin(p, pack.id); // a collection may see it before we know that it is there
 	if (rc)
 		return rc;
-	rc = ckpt_pack_writer_put(p->writer, p->store->objects, &pack);
+	rc = ckpt_pack_writer_put(p->writer, p->store->objects, &pack, sha256);
 	if (rc) {
 		ckpt_pack_unpin(*ckpt_pack_pins_of(p->store), pack.id);
 		return rc;
@@ -162,7 +163,7 @@ int ckpt_packing_put(struct ckpt_packing *p)
 	p->put_bytes += pack.bytes;
 	tell_others(p, &pack);
 	if (p->told)
-		p->told(p->told_arg, &pack);
+		p->told(p->told_arg, &pack, sha256);
 	for (; p->making_count; p->making_count--)
 		place_at(p, p->making[p->making_count - 1])->chunk.pack = (uint32_t)p->pack_count;
 	return 0;

@@ -26,8 +26,8 @@ struct ckpt_packing {
 	struct ckpt_store *store;
 	uint64_t pack_bytes; // packs are put once they have so many
 	uint64_t put_bytes;  // of the packs that were put
-	// A pack was put, and is durable. NULL: nobody is told.
-	void (*told)(void *arg, const struct ckpt_pack *pack);
+	// A pack was put, and is durable; sha256 of the whole object. NULL: nobody is told.
+	void (*told)(void *arg, const struct ckpt_pack *pack, const uint8_t *sha256);
 	void *told_arg;
 	struct ckpt_codec *codec;
 	struct ckpt_pack_writer *writer;

@@ -135,7 +135,7 @@ static int add_packs(const struct attempt *a, const struct ckpt_manifest *m)
 
 		ckpt_manifest_pack(m, i, &pack);
 		ckpt_pack_key(pack.id, key);
-		rc = ckpt_uploads_add(a->uploads, key, pack.digest, false);
+		rc = ckpt_uploads_add(a->uploads, key, NULL, false);
 	}
 	return rc;
 }
@@ -160,13 +160,13 @@ static bool go_on(void *arg, uint64_t bytes)
 }
 
 // A pack goes on its way while the next one is made. Without memory it goes later.
-static void send_early(void *arg, const struct ckpt_pack *pack)
+static void send_early(void *arg, const struct ckpt_pack *pack, const uint8_t *sha256)
 {
 	const struct attempt *a = arg;
 	char key[CKPT_PACK_KEY_MAX];
 
 	ckpt_pack_key(pack->id, key);
-	(void)ckpt_uploads_add(a->uploads, key, pack->digest, true);
+	(void)ckpt_uploads_add(a->uploads, key, sha256, true);
 }
 
 // Its raw files stay: they are what this node reads.

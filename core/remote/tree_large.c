@@ -95,7 +95,7 @@ static int put_pack(struct putting *p)
 {
 	struct ckpt_pack pack;
 	uint32_t row;
-	int rc = ckpt_pack_writer_bytes(p->writer) ? ckpt_pack_writer_put(p->writer, p->there, &pack) : 1;
+	int rc = ckpt_pack_writer_bytes(p->writer) ? ckpt_pack_writer_put(p->writer, p->there, &pack, NULL) : 1;
 
 	if (!rc)
 		rc = add_pack(p, &pack, &row);

@@ -25,7 +25,7 @@ struct upload {
 	char *key; // malloc'ed
 	uint8_t sha256[CKPT_SHA256_LEN];
 	enum state state;
-	bool may_go;
+	bool has_sha256, may_go;
 };
 
 struct ckpt_uploads {
@@ -108,7 +108,7 @@ static int put(struct ckpt_uploads *u, const char *key, const uint8_t *sha256, u
 	int rc = go_on(u, bytes) ? ckpt_objects_put_from(u->of.there, key, &source, &until, NULL) : -EINTR;
 
 	*ret_here = local.failed;
-	if (rc == -EAGAIN && is_damaged(&source)) {
+	if (rc == -EAGAIN && sha256 && is_damaged(&source)) {
 		*ret_here = true;
 		return -EBADMSG;
 	}
@@ -146,14 +146,14 @@ static void send_next_locked(struct ckpt_uploads *u)
 	size_t i = u->next++;
 	const char *key = u->list[i].key;
 	uint8_t sha256[CKPT_SHA256_LEN]; // the list may move
-	bool here;
+	bool here, has_sha256 = u->list[i].has_sha256;
 	int rc;
 
 	memcpy(sha256, u->list[i].sha256, sizeof(sha256));
 	u->list[i].state = RUNNING;
 	u->running++;
 	ckpt_lock_drop(&u->lock);
-	rc = send_object(u, key, sha256, &here);
+	rc = send_object(u, key, has_sha256 ? sha256 : NULL, &here);
 	ckpt_lock_take(&u->lock);
 	u->running--;
 	u->list[i].state = rc ? GONE : DONE;
@@ -197,7 +197,7 @@ static struct upload *find_locked(struct ckpt_uploads *u, const char *key)
 	return NULL;
 }
 
-int ckpt_uploads_add(struct ckpt_uploads *u, const char *key, const uint8_t sha256[CKPT_SHA256_LEN], bool may_go)
+int ckpt_uploads_add(struct ckpt_uploads *u, const char *key, const uint8_t *sha256, bool may_go)
 {
 	LOCK_SCOPE(&u->lock);
 	struct upload *known = find_locked(u, key);
@@ -213,7 +213,9 @@ int ckpt_uploads_add(struct ckpt_uploads *u, const char *key, const uint8_t sha2
 	u->list[u->count] = (struct upload){.key = strdup(key), .may_go = may_go};
 	if (!u->list[u->count].key)
 		return -ENOMEM;
-	memcpy(u->list[u->count].sha256, sha256, CKPT_SHA256_LEN);
+	if (sha256)
+		memcpy(u->list[u->count].sha256, sha256, CKPT_SHA256_LEN);
+	u->list[u->count].has_sha256 = sha256;
 	u->count++;
 	start_thread_locked(u);
 	pthread_cond_broadcast(&u->changed);

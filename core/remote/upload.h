@@ -26,8 +26,8 @@ struct ckpt_uploads_of {
 int ckpt_uploads_new(const struct ckpt_uploads_of *of, struct ckpt_uploads **ret_uploads); // 0, -ENOMEM
 void ckpt_uploads_free(struct ckpt_uploads *uploads);                                      // NULL is fine
 // It is sent when its turn comes, in the order of these calls. sha256: of its bytes, which are not read for it then; they are damaged here if
-// the remote finds another one. may_go: nobody needs it yet; it may be removed here meanwhile, and is forgotten then. 0, -ENOMEM.
-int ckpt_uploads_add(struct ckpt_uploads *uploads, const char *key, const uint8_t sha256[CKPT_SHA256_LEN], bool may_go);
+// the remote finds another one. NULL: not known, or said before. may_go: nobody needs it yet; it may be removed here meanwhile, and is forgotten then. 0, -ENOMEM.
+int ckpt_uploads_add(struct ckpt_uploads *uploads, const char *key, const uint8_t *sha256, bool may_go);
 // 0: all that was added is in the remote. Else the first failure, after which nothing is begun: that of the objects; -ENOENT: one is
 // neither here nor there; -EINTR: `behind` ends.
 int ckpt_uploads_wait(struct ckpt_uploads *uploads);

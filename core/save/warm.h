@@ -22,8 +22,8 @@ struct ckpt_tier_how {
 	bool (*go_on)(void *arg, uint64_t bytes);
 	void *arg;
 	uint64_t pack_bytes; // cool: packs are put once they have so many
-	// cool: a pack was put into the store of this node. No version names it yet. NULL: nobody is told.
-	void (*put)(void *arg, const struct ckpt_pack *pack);
+	// cool: a pack was put into the store of this node; sha256 of the whole object. No version names it yet. NULL: nobody is told.
+	void (*put)(void *arg, const struct ckpt_pack *pack, const uint8_t *sha256);
 	const char
 		*only; // warm: the files whose path matches this glob(7), which may match in any directory; NULL: all
 };

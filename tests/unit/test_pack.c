@@ -30,8 +30,11 @@ static void fill(size_t i, uint8_t *bytes, uint32_t len)
 	}
 }
 
+static uint8_t sha256[CKPT_SHA256_LEN]; // of the pack, as it was put
+
 static void read_object(void)
 {
+	uint8_t is[CKPT_SHA256_LEN];
 	char key[CKPT_PACK_KEY_MAX];
 	size_t len;
 	void *data;
@@ -40,6 +43,8 @@ static void read_object(void)
 	ck_ok(ckpt_objects_get_all(b, key, CKPT_PACK_BYTES_MAX, &data, &len, NULL));
 	ck_assert_uint_eq(len, pack.bytes);
 	object = data;
+	ckpt_sha256(data, len, is);
+	ck_assert_mem_eq(is, sha256, sizeof(is));
 }
 
 static void setup(void)
@@ -61,7 +66,7 @@ static void setup(void)
 		ck_ok(ckpt_pack_writer_add(w, &chunks[i], stored));
 	}
 	free(stored);
-	ck_ok(ckpt_pack_writer_put(w, b, &pack));
+	ck_ok(ckpt_pack_writer_put(w, b, &pack, sha256));
 	ck_assert_uint_eq(ckpt_pack_writer_bytes(w), 0);
 	ckpt_pack_writer_free(w);
 	read_object();
@@ -187,7 +192,7 @@ START_TEST(two_packs_of_the_same_chunks_are_two)
 		struct ckpt_chunk one = chunks[2];
 
 		ck_ok(ckpt_pack_writer_add(w, &one, plain[2]));
-		ck_ok(ckpt_pack_writer_put(w, b, &packs[i]));
+		ck_ok(ckpt_pack_writer_put(w, b, &packs[i], sha256));
 	}
 	ck_assert(memcmp(packs[0].id, packs[1].id, CKPT_SHA256_LEN));
 	ckpt_pack_writer_free(w);
@@ -205,9 +210,9 @@ START_TEST(what_could_not_be_put_is_put_again)
 	ck_ok(ckpt_fault_new(b, &fault, &b));
 	ck_ok(ckpt_pack_writer_new(&w));
 	ck_ok(ckpt_pack_writer_add(w, &one, plain[1]));
-	ck_error(ckpt_pack_writer_put(w, b, &other), ENOSPC);
+	ck_error(ckpt_pack_writer_put(w, b, &other, sha256), ENOSPC);
 	ck_assert_uint_ne(ckpt_pack_writer_bytes(w), 0);
-	ck_ok(ckpt_pack_writer_put(w, b, &other));
+	ck_ok(ckpt_pack_writer_put(w, b, &other, sha256));
 	ckpt_pack_writer_free(w);
 	pack = other;
 	chunks[1] = one;

@@ -97,7 +97,7 @@ static const struct ckpt_objects_ops far_ops = {
 	.name = "far", .is_far = true, .head = far_head, .put_from = far_put_from};
 static const struct ckpt_objects_ops near_ops = {.name = "near", .head = far_head, .put_from = far_put_from};
 
-static const uint8_t no_digest[CKPT_SHA256_LEN]; // of an object that is not sent
+static const uint8_t no_digest[CKPT_SHA256_LEN];
 static struct ckpt_objects *here;
 static struct ckpt_uploads *uploads;
 
@@ -309,7 +309,7 @@ START_TEST(one_that_only_the_remote_has_is_there)
 {
 	make_uploads(0);
 	ck_ok(ckpt_objects_put(far.below, "packs/theirs", "x", 1, NULL));
-	ck_ok(ckpt_uploads_add(uploads, "packs/theirs", no_digest, false));
+	ck_ok(ckpt_uploads_add(uploads, "packs/theirs", NULL, false));
 	ck_ok(ckpt_uploads_wait(uploads));
 	ck_assert_uint_eq(far.begun_count, 0);
 }
@@ -336,11 +336,11 @@ START_TEST(one_that_was_removed_meanwhile_is_forgotten)
 {
 	make_uploads(0);
 	let(UINT_MAX);
-	ck_ok(ckpt_uploads_add(uploads, "packs/gone", no_digest, true));
+	ck_ok(ckpt_uploads_add(uploads, "packs/gone", NULL, true));
 	add(0, 3);
 	ck_ok(ckpt_uploads_wait(uploads));
 	assert_sent(0, 3);
-	ck_ok(ckpt_uploads_add(uploads, "packs/gone", no_digest, false));
+	ck_ok(ckpt_uploads_add(uploads, "packs/gone", NULL, false));
 	ck_error(ckpt_uploads_wait(uploads), ENOENT);
 }
 END_TEST
