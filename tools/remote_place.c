@@ -62,10 +62,32 @@ static int catch_up(const char *path)
 	return rc == -EBUSY ? 0 : rc;
 }
 
+static int fail(const char *url, int rc, const char *why)
+{
+	const char *text = text_of(rc);
+
+	if (!text && !*why)
+		text = strerror(-rc);
+	return ckpt_fail(url, hint_of(rc), "%s%s%s", text ? text : "", text && *why ? ": " : "", why);
+}
+
+int ckpt_remote_init(const char *url)
+{
+	char why[CKPT_OBJECTS_WHY_MAX];
+	int rc = ckpt_remote_make(&(struct ckpt_remote_at){.url = url, .make = true}, why);
+
+	if (rc == -ENOMEM)
+		ckpt_need(NULL);
+	if (rc == -EEXIST)
+		return ckpt_fail(url, "`ckptfs info` shows it", "is a store already");
+	if (rc == -ENOTEMPTY)
+		return ckpt_fail(url, "a store starts below a prefix of its own", "has objects and is not a store");
+	return rc ? fail(url, rc, why) : 0;
+}
+
 int ckpt_remote_operand(const struct ckpt_remote_at *at, char **ret_path)
 {
 	char why[CKPT_OBJECTS_WHY_MAX];
-	const char *text;
 	int rc = ckpt_remote_place(at, ret_path, why);
 
 	if (!rc && !at->make) {
@@ -75,10 +97,5 @@ int ckpt_remote_operand(const struct ckpt_remote_at *at, char **ret_path)
 	}
 	if (rc == -ENOMEM)
 		ckpt_need(NULL);
-	if (!rc)
-		return 0;
-	text = text_of(rc);
-	if (!text && !*why)
-		text = strerror(-rc);
-	return ckpt_fail(at->url, hint_of(rc), "%s%s%s", text ? text : "", text && *why ? ": " : "", why);
+	return rc ? fail(at->url, rc, why) : 0;
 }

@@ -4,5 +4,7 @@
 #include "core/remote/place.h"
 
 bool ckpt_is_remote_url(const char *word);
+// Makes an empty store there. Says why not on stderr; 0, or an exit status.
+int ckpt_remote_init(const char *url);
 // malloc'ed. Says why on stderr; 0, or an exit status.
 int ckpt_remote_operand(const struct ckpt_remote_at *at, char **ret_path);

@@ -100,8 +100,7 @@ static int read_identity(struct ckpt_objects *objects, json_t **ret_identity)
 	return rc;
 }
 
-// Of two who make it at once, both have what the first has made.
-static int make_identity(struct ckpt_objects *objects, json_t **ret_identity)
+static int put_identity(struct ckpt_objects *objects)
 {
 	CLEANUP_FREE char *text = NULL;
 	json_t *identity;
@@ -110,7 +109,14 @@ static int make_identity(struct ckpt_objects *objects, json_t **ret_identity)
 	if (rc)
 		return rc;
 	text = ckpt_json_dump(identity, JSON_INDENT(2));
-	rc = text ? ckpt_objects_put(objects, CKPT_OBJECT_IDENTITY, text, strlen(text), NULL) : -ENOMEM;
+	return text ? ckpt_objects_put(objects, CKPT_OBJECT_IDENTITY, text, strlen(text), NULL) : -ENOMEM;
+}
+
+// Of two who make it at once, both have what the first has made.
+static int make_identity(struct ckpt_objects *objects, json_t **ret_identity)
+{
+	int rc = put_identity(objects);
+
 	return !rc || rc == -EEXIST ? read_identity(objects, ret_identity) : rc;
 }
 
@@ -126,13 +132,18 @@ static int probe(struct ckpt_objects *objects, char *why)
 	return -EPROTO;
 }
 
+static int open_remote(const struct ckpt_remote_at *at, char *why, struct ckpt_objects **ret_objects)
+{
+	return ckpt_objects_open(
+		&(struct ckpt_objects_at){
+			.url = at->url, .dirfd = -1, .writable = at->make, .options = at->options, .why = why},
+		ret_objects);
+}
+
 static int learn_identity(const struct ckpt_remote_at *at, json_t **ret_identity, char *why)
 {
 	struct ckpt_objects *objects;
-	int rc = ckpt_objects_open(
-		&(struct ckpt_objects_at){
-			.url = at->url, .dirfd = -1, .writable = at->make, .options = at->options, .why = why},
-		&objects);
+	int rc = open_remote(at, why, &objects);
 
 	if (rc)
 		return rc;
@@ -239,5 +250,43 @@ int ckpt_remote_place(const struct ckpt_remote_at *at, char **ret_path, char why
 		free(path);
 	else
 		*ret_path = path;
+	return rc;
+}
+
+// Keys that are none of ours are in no list; objects of probes may be left of a process that was killed.
+static int find_of_store(void *arg, const char *key, const struct ckpt_object *object)
+{
+	(void)arg;
+	(void)object;
+	return strncmp(key, "probe/", strlen("probe/")) ? -ENOTEMPTY : 0;
+}
+
+static int check_empty(struct ckpt_objects *objects)
+{
+	struct ckpt_object object;
+	int rc = ckpt_objects_head(objects, CKPT_OBJECT_IDENTITY, &object);
+
+	if (rc != -ENOENT)
+		return rc ? rc : -EEXIST;
+	return ckpt_objects_list(objects, "", NULL, find_of_store, NULL);
+}
+
+int ckpt_remote_make(const struct ckpt_remote_at *at, char why[CKPT_OBJECTS_WHY_MAX])
+{
+	struct ckpt_objects *objects;
+	int rc;
+
+	*why = '\0';
+	rc = open_remote(at, why, &objects);
+	if (rc)
+		return rc;
+	rc = check_empty(objects);
+	if (!rc)
+		rc = probe(objects, why);
+	if (!rc)
+		rc = put_identity(objects);
+	if (rc && !*why)
+		ckpt_objects_why(objects, why);
+	ckpt_objects_close(objects);
 	return rc;
 }

@@ -129,6 +129,21 @@ def test_a_step_that_is_damaged_here_is_named_and_the_next_ones_go_on(node, ckpt
     assert trees.describe(node("c") / "1000") == is_there
 
 
+def test_init_makes_an_empty_store_in_a_bucket(ckptfs, url, keys, client, s3_server, s3_prefix, scratch, monkeypatch):
+    monkeypatch.setenv("CKPTFS_WORK_DIR", str(scratch / "work"))
+    monkeypatch.setenv("AWS_ENDPOINT_URL_S3", s3_server.endpoint)
+    client.put_object(Bucket=s3_server.bucket, Key=s3_prefix + "other/log/0000000000000001", Body=b"of a store that lost its head")
+    said = ckptfs("init", f"{url}/other", check=False)
+    assert said.returncode == 1 and "has objects and is not a store" in said.stderr
+    assert ckptfs("init", f"{url}/run", "--set", "trash=1d", check=False).returncode == 2
+    assert keys() == ["other/log/0000000000000001"]
+    assert "made an empty store" in ckptfs("init", f"{url}/run").stderr
+    assert keys() == ["other/log/0000000000000001", "run/store.json"] and not (scratch / "work").exists()
+    said = ckptfs("init", f"{url}/run", check=False)
+    assert said.returncode == 1 and "is a store already" in said.stderr
+    assert ckptfs.json("ls", f"{url}/run") == []
+
+
 def test_a_later_mount_has_another_endpoint(node, fault_proxy):
     """The server has moved: the new address is said at the next mount."""
     node("a").umount()
