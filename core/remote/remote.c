@@ -462,6 +462,8 @@ static void fetch_manifest(struct ckpt_store *s, const struct ckpt_summary *is)
 	uint8_t sha256[CKPT_SHA256_LEN];
 	size_t len;
 
+	if (!ckpt_index_manifest(s->index, is->manifest_sha256, &data, &len))
+		return;
 	ckpt_hex(is->manifest_sha256, CKPT_SHA256_LEN, key + strlen(key));
 	if (ckpt_objects_get_all(s->objects, key, CKPT_MANIFEST_BYTES_MAX, &data, &len, NULL))
 		return;
