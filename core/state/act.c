@@ -4,7 +4,7 @@
 
 // saved := replaces, record          amended := record          other := id, version, flags, time [lengths, folder id, name]
 // set := time, before, lengths, key, value      tree := id of the folder, folder id, before, time, mode, type, lengths, uid, gid, name,
-//         content
+//         content      objects := id, packs, manifests, name*
 enum {
 	SAVED_REPLACES = 0,
 	SAVED_RECORD = 40,
@@ -35,6 +35,11 @@ enum {
 	TREE_UID = 60,
 	TREE_GID = 64,
 	TREE_NAME = 68,
+
+	OBJECTS_STEP = 0,
+	OBJECTS_PACKS = 40,
+	OBJECTS_MANIFESTS = 44,
+	OBJECTS_NAMES = 48,
 
 	LARGE_BYTES = 0,
 	LARGE_SHA256 = 8,
@@ -67,6 +72,16 @@ bool ckpt_act_has_record(enum ckpt_act_kind kind)
 bool ckpt_act_is_on_tree(enum ckpt_act_kind kind)
 {
 	return kind >= CKPT_ACT_MKDIR && kind <= CKPT_ACT_MOVE;
+}
+
+bool ckpt_act_is_on_objects(enum ckpt_act_kind kind)
+{
+	return kind == CKPT_ACT_CONDEMN || kind == CKPT_ACT_HOLD;
+}
+
+bool ckpt_act_is_of_remote(enum ckpt_act_kind kind)
+{
+	return ckpt_act_is_on_tree(kind) || ckpt_act_is_on_objects(kind);
 }
 
 static bool is_zero(const uint8_t *p, size_t len)
@@ -221,6 +236,33 @@ static int decode_tree(const uint8_t *p, size_t len, struct ckpt_act *a)
 	return is_tree(a, type) && !ckpt_name_check(a->name, name_len) ? 0 : -EBADMSG;
 }
 
+static bool ascends(const uint8_t *names, uint32_t count)
+{
+	for (uint32_t i = 1; i < count; i++)
+		if (memcmp(names + (size_t)(i - 1) * CKPT_SHA256_LEN, names + (size_t)i * CKPT_SHA256_LEN,
+			   CKPT_SHA256_LEN) >= 0)
+			return false;
+	return true;
+}
+
+static int decode_objects(const uint8_t *p, size_t len, struct ckpt_act *a)
+{
+	uint32_t packs = len < OBJECTS_NAMES ? 0 : ckpt_get32(p + OBJECTS_PACKS);
+	uint32_t manifests = len < OBJECTS_NAMES ? 0 : ckpt_get32(p + OBJECTS_MANIFESTS);
+
+	if (len < OBJECTS_NAMES || packs > CKPT_ACT_OBJECTS_MAX || manifests > CKPT_ACT_OBJECTS_MAX - packs ||
+	    len - OBJECTS_NAMES != (size_t)(packs + manifests) * CKPT_SHA256_LEN ||
+	    take_uuid(p + OBJECTS_STEP, a->kind == CKPT_ACT_CONDEMN, a->step) ||
+	    !*a->step != (a->kind == CKPT_ACT_CONDEMN) || (*a->step && !(packs + manifests)))
+		return -EBADMSG;
+	a->objects = p + OBJECTS_NAMES;
+	a->pack_count = packs;
+	a->manifest_count = manifests;
+	return ascends(a->objects, packs) && ascends(a->objects + (size_t)packs * CKPT_SHA256_LEN, manifests)
+		       ? 0
+		       : -EBADMSG;
+}
+
 int ckpt_act_decode(uint16_t kind, const void *body, size_t len, struct ckpt_act *ret)
 {
 	struct ckpt_act a = {.kind = kind};
@@ -228,10 +270,11 @@ int ckpt_act_decode(uint16_t kind, const void *body, size_t len, struct ckpt_act
 
 	if (kind < CKPT_ACT_SAVE || kind >= CKPT_ACT_KINDS)
 		return -EBADMSG;
-	rc = ckpt_act_has_record(a.kind)   ? decode_record(body, len, &a)
-	     : ckpt_act_is_on_tree(a.kind) ? decode_tree(body, len, &a)
-	     : a.kind == CKPT_ACT_SET      ? decode_set(body, len, &a)
-					   : decode_plain(body, len, &a);
+	rc = ckpt_act_has_record(a.kind)      ? decode_record(body, len, &a)
+	     : ckpt_act_is_on_tree(a.kind)    ? decode_tree(body, len, &a)
+	     : ckpt_act_is_on_objects(a.kind) ? decode_objects(body, len, &a)
+	     : a.kind == CKPT_ACT_SET         ? decode_set(body, len, &a)
+					      : decode_plain(body, len, &a);
 	if (!rc)
 		*ret = a;
 	return rc;
@@ -245,6 +288,8 @@ static size_t bytes_of(const struct ckpt_act *a)
 		return SET_KEY + strlen(a->key) + a->value_len;
 	if (ckpt_act_is_on_tree(a->kind))
 		return TREE_NAME + strlen(a->name) + a->content_len;
+	if (ckpt_act_is_on_objects(a->kind))
+		return OBJECTS_NAMES + ((size_t)a->pack_count + a->manifest_count) * CKPT_SHA256_LEN;
 	return a->kind == CKPT_ACT_RENAME ? NAMES + strlen(a->folder_id) + strlen(a->name) : PLAIN_BYTES;
 }
 
@@ -299,6 +344,17 @@ static void put_tree(const struct ckpt_act *a, uint8_t *p)
 		memcpy(p + TREE_NAME + name_len, a->content, a->content_len);
 }
 
+static void put_objects(const struct ckpt_act *a, uint8_t *p)
+{
+	size_t len = ((size_t)a->pack_count + a->manifest_count) * CKPT_SHA256_LEN;
+
+	memcpy(p + OBJECTS_STEP, a->step, strnlen(a->step, CKPT_UUID_LEN));
+	ckpt_put32(p + OBJECTS_PACKS, a->pack_count);
+	ckpt_put32(p + OBJECTS_MANIFESTS, a->manifest_count);
+	if (len)
+		memcpy(p + OBJECTS_NAMES, a->objects, len);
+}
+
 int ckpt_act_encode(const struct ckpt_act *a, void **ret_body, size_t *ret_len)
 {
 	size_t len = bytes_of(a);
@@ -315,6 +371,8 @@ int ckpt_act_encode(const struct ckpt_act *a, void **ret_body, size_t *ret_len)
 		put_set(a, p);
 	} else if (ckpt_act_is_on_tree(a->kind)) {
 		put_tree(a, p);
+	} else if (ckpt_act_is_on_objects(a->kind)) {
+		put_objects(a, p);
 	} else if (!ckpt_act_has_record(a->kind)) {
 		put_plain(a, p);
 	} else if (a->record_len) {

@@ -2,7 +2,8 @@
 // says what they do.
 //
 // SAVE to FLAG are acts on a step, which is meant by its id, the session that it was saved in: so an act follows its step to whatever name
-// that has by then. MKDIR to MOVE are acts on the plain tree, the folders and files beside the steps, and only in the log of a remote.
+// that has by then. MKDIR to MOVE are acts on the plain tree, the folders and files beside the steps, CONDEMN and HOLD on objects of the
+// remote: these are only in the log of a remote.
 //
 // Ownership: a decoded act borrows the body; encode returns malloc'ed bytes. Threads: plain data. Nothing blocks.
 // Errors: -EBADMSG damaged or hostile, -ENOTSUP newer, -EINVAL what decode would refuse, -EFBIG, -ENOMEM.
@@ -32,7 +33,9 @@ enum ckpt_act_kind {
 	CKPT_ACT_FILE,     // a plain file or symlink; in the place of another or of none
 	CKPT_ACT_REMOVE,   // a plain file or symlink is gone, or a folder with nothing in it
 	CKPT_ACT_MOVE,     // a plain folder, with all that is in it, has another place
-	CKPT_ACT_KINDS,    // the first that is none
+	CKPT_ACT_CONDEMN, // packs and manifests of the remote are garbage: nobody names them from then on (condemned.h)
+	CKPT_ACT_HOLD,    // packs and manifests are there for a step that is not in the log yet
+	CKPT_ACT_KINDS,   // the first that is none
 };
 
 #define CKPT_FLAG_PINNED 1u
@@ -42,7 +45,7 @@ enum ckpt_act_kind {
 
 struct ckpt_act {
 	enum ckpt_act_kind kind;
-	char step[CKPT_UUID_LEN + 1]; // with a record: as the session in that
+	char step[CKPT_UUID_LEN + 1]; // with a record: as the session in that; CONDEMN: ""
 	uint32_t version; // that it makes; EXPIRE: that deleted the step; RENAME: 0. With a record: as in that
 	uint32_t flags;   // FLAG: CKPT_FLAG_*, those that are not set, too
 	int64_t time_ns;  // all but those with a record; FILE: when it was modified; other acts on the tree: 0
@@ -66,7 +69,12 @@ struct ckpt_act {
 	// At most CKPT_PLAIN_INLINE_MAX; of a symlink 1 to CKPT_PLAIN_TARGET_MAX, of a large one CKPT_PLAIN_LARGE_BYTES.
 	size_t content_len;
 	size_t content_at; // decoded: its place in the body
+	// CONDEMN, HOLD: names of packs, and behind them those of manifests, CKPT_SHA256_LEN bytes each; each kind ascends. Together at most
+	// CKPT_ACT_OBJECTS_MAX. A CONDEMN may have none: somebody has looked, and found none.
+	const uint8_t *objects;
+	uint32_t pack_count, manifest_count;
 };
+#define CKPT_ACT_OBJECTS_MAX 4096u
 
 // The bytes of a large plain file are chunks in packs, as a manifest of this one file says.
 #define CKPT_PLAIN_LARGE_BYTES 72u
@@ -79,7 +87,9 @@ void ckpt_plain_large_encode(const struct ckpt_plain_large *large, uint8_t ret_c
 void ckpt_plain_large_decode(const uint8_t content[CKPT_PLAIN_LARGE_BYTES], struct ckpt_plain_large *ret_large);
 
 bool ckpt_act_has_record(enum ckpt_act_kind kind);
-bool ckpt_act_is_on_tree(enum ckpt_act_kind kind);        // the plain one
+bool ckpt_act_is_on_tree(enum ckpt_act_kind kind); // the plain one
+bool ckpt_act_is_on_objects(enum ckpt_act_kind kind);
+bool ckpt_act_is_of_remote(enum ckpt_act_kind kind);      // only in the log of a remote: one of these two
 bool ckpt_act_is_target(const void *content, size_t len); // of a symlink
 bool ckpt_act_is_key(const char *key, size_t len);
 bool ckpt_act_is_value(const char *value, size_t len);

@@ -5,7 +5,8 @@
 #include "core/state/act.h"
 #include "core/state/shared.h"
 
-// state    := nodes u32, steps u32, values u32, parts u32, node*, step*, value*, [attached], [plains: plain_form.c]
+// state    := nodes u32, steps u32, values u32, parts u32, node*, step*, value*, [attached], [plains: plain_form.c],
+//             [condemned: condemned.c]
 // node     := id (40), number u64
 // step     := deleted_by u32, versions u32, deleted_ns i64, version*, summary
 // version  := version u32, flags u32, committed i64, seq u64, offset u32, length u32, node u32 (its place above), uid u32, comm (16)
@@ -32,7 +33,8 @@ enum {
 	CHANGED_SHARED = 2,
 
 	PART_ATTACHED = 1,
-	PART_PLAINS = 2, // only with PART_ATTACHED, or in a view
+	PART_PLAINS = 2,    // only with PART_ATTACHED, or in a view
+	PART_CONDEMNED = 4, // the same
 
 	FLAG_DELETED = 4, // beside CKPT_FLAG_*
 	FILES_SHIFT = 3,  // bits 3 and 4: enum ckpt_state_files
@@ -176,6 +178,19 @@ static int add_plains(struct bytes *b, const struct ckpt_state *s, const uint32_
 	return p ? ckpt_plains_put(s, ranks, p) : -ENOMEM;
 }
 
+static int add_condemned(struct bytes *b, const struct ckpt_state *s)
+{
+	uint8_t *p = add(b, ckpt_condemned_bytes(s));
+
+	return p ? ckpt_condemned_put(s, p) : -ENOMEM;
+}
+
+static uint32_t parts_of(const struct ckpt_state *s)
+{
+	return (s->host ? PART_ATTACHED : 0) | (s->plains.count ? PART_PLAINS : 0) |
+	       (s->condemned.count ? PART_CONDEMNED : 0);
+}
+
 int ckpt_state_encode(const struct ckpt_state *s, void **ret_data, size_t *ret_len)
 {
 	CLEANUP_FREE const struct ckpt_state_step **steps = NULL;
@@ -189,7 +204,7 @@ int ckpt_state_encode(const struct ckpt_state *s, void **ret_data, size_t *ret_l
 		ckpt_put32(head, (uint32_t)s->node_count);
 		ckpt_put32(head + 4, (uint32_t)count);
 		ckpt_put32(head + 8, (uint32_t)s->value_count);
-		ckpt_put32(head + 12, (s->host ? PART_ATTACHED : 0) | (s->plains.count ? PART_PLAINS : 0));
+		ckpt_put32(head + 12, parts_of(s));
 		rc = add_nodes(&b, s, &ranks);
 	}
 	for (size_t i = 0; i < count && !rc; i++)
@@ -200,6 +215,8 @@ int ckpt_state_encode(const struct ckpt_state *s, void **ret_data, size_t *ret_l
 		rc = add_attached(&b, s, ranks);
 	if (!rc && s->plains.count)
 		rc = add_plains(&b, s, ranks);
+	if (!rc && s->condemned.count)
+		rc = add_condemned(&b, s);
 	if (rc) {
 		free(b.at);
 		return rc;
@@ -419,6 +436,24 @@ static int take_plains(struct ckpt_state *s, struct cursor *c)
 	return rc;
 }
 
+static int take_condemned(struct ckpt_state *s, struct cursor *c)
+{
+	size_t taken;
+	int rc = ckpt_condemned_take(s, c->at, c->left, &taken);
+
+	if (!rc)
+		(void)take(c, taken);
+	return rc;
+}
+
+// The parts of a remote, in a state that has one, or in a view.
+static bool parts_ok(uint32_t parts, bool is_view)
+{
+	if (parts & ~(uint32_t)(PART_ATTACHED | PART_PLAINS | PART_CONDEMNED))
+		return false;
+	return is_view ? !(parts & PART_ATTACHED) : !parts || parts & PART_ATTACHED;
+}
+
 // view: at the position, or NULL: it is none.
 static int decode(const void *data, size_t len, const struct ckpt_log_position *view, struct ckpt_state **ret_state)
 {
@@ -428,7 +463,7 @@ static int decode(const void *data, size_t len, const struct ckpt_log_position *
 	struct ckpt_state *s = head ? ckpt_state_new() : NULL;
 	int rc = !head ? -EBADMSG : !s ? -ENOMEM : 0;
 
-	if (parts & ~(uint32_t)(PART_ATTACHED | PART_PLAINS) || (view ? parts & PART_ATTACHED : parts == PART_PLAINS))
+	if (!rc && !parts_ok(parts, view))
 		rc = -EBADMSG;
 	if (!rc && view)
 		s->remote = *view;
@@ -442,6 +477,8 @@ static int decode(const void *data, size_t len, const struct ckpt_log_position *
 		rc = take_attached(s, &c);
 	if (!rc && parts & PART_PLAINS)
 		rc = take_plains(s, &c);
+	if (!rc && parts & PART_CONDEMNED)
+		rc = take_condemned(s, &c);
 	if (!rc && c.left)
 		rc = -EBADMSG;
 	if (rc) {

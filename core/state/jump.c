@@ -94,6 +94,8 @@ struct ckpt_state *ckpt_state_view(const struct ckpt_state *s)
 	if (!rc)
 		rc = add_plains(view, s);
 	if (!rc)
+		rc = ckpt_condemned_copy(view, s);
+	if (!rc)
 		return view;
 	ckpt_state_free(view);
 	return NULL;

@@ -182,7 +182,7 @@ int ckpt_shared_own(struct ckpt_state *s, const char *store_id, const struct ckp
 	struct ckpt_act a;
 	int rc = ckpt_act_decode(op->kind, op->body, op->len, &a);
 
-	if (!rc && (a.kind == CKPT_ACT_SET || ckpt_act_is_on_tree(a.kind)))
+	if (!rc && (a.kind == CKPT_ACT_SET || ckpt_act_is_of_remote(a.kind)))
 		return ckpt_state_act(s, store_id, op, at);
 	if (!rc)
 		rc = op->number ? id_of(&a, id) : -EBADMSG;
@@ -358,7 +358,7 @@ static int take_acts(struct pull *p, size_t left)
 		struct ckpt_act a;
 
 		if (!next_act(p, &cursor, &op) || op.kind == CKPT_ACT_SET || op.kind == CKPT_ACT_EXPIRE ||
-		    ckpt_act_is_on_tree(op.kind) || ckpt_act_decode(op.kind, op.body, op.len, &a))
+		    ckpt_act_is_of_remote(op.kind) || ckpt_act_decode(op.kind, op.body, op.len, &a))
 			return -EBADMSG;
 	}
 	p->acts_len = cursor;

@@ -69,6 +69,7 @@ void ckpt_state_free(struct ckpt_state *s)
 		return;
 	ckpt_shared_done(s);
 	ckpt_plains_done(s);
+	ckpt_condemned_done(s);
 	ckpt_table_done(s);
 	free(s->nodes);
 	while (s->value_count)
@@ -209,6 +210,8 @@ static int apply_record(struct ckpt_state *s, const char *store_id, const struct
 		rc = save(s, a, &r.summary, &record, by);
 	else
 		rc = amend(s, a->kind, &r.summary, &record, by);
+	if (!rc && s->plains.version)
+		ckpt_condemned_end_holds(s, r.summary.session);
 	ckpt_record_done(&r);
 	return rc;
 }
@@ -349,6 +352,8 @@ static int apply_act(struct ckpt_state *s, const char *store_id, const struct ck
 		return apply_set(s, &a, at->seq);
 	if (ckpt_act_is_on_tree(a.kind))
 		return ckpt_plain_act(s, &a, at, by->node);
+	if (ckpt_act_is_on_objects(a.kind))
+		return ckpt_condemned_act(s, &a);
 	return ckpt_act_has_record(a.kind) ? apply_record(s, store_id, &a, at, by) : apply_plain(s, &a, by);
 }
 

@@ -147,11 +147,13 @@ void ckpt_table_swap(struct ckpt_state *a, struct ckpt_state *b)
 	a->bucket_count = b->bucket_count;
 	a->count = b->count;
 	a->plains = b->plains;
+	a->condemned = b->condemned;
 	b->of_id = was.of_id;
 	b->of_name = was.of_name;
 	b->bucket_count = was.bucket_count;
 	b->count = was.count;
 	b->plains = was.plains;
+	b->condemned = was.condemned;
 }
 
 void ckpt_table_map_nodes(struct ckpt_state *s, const uint32_t *places)

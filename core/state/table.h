@@ -26,6 +26,14 @@ struct ckpt_plains {
 	uint64_t version; // that an act makes which is applied now; 0: it is not of the remote's log
 };
 
+// CONDEMN and HOLD of the remote's log (condemned.h), in its order.
+struct ckpt_named;
+
+struct ckpt_condemned_table {
+	struct ckpt_named **all;
+	size_t count, cap;
+};
+
 struct ckpt_state {
 	struct ckpt_state_step **of_id, **of_name; // chained
 	size_t bucket_count, count;
@@ -40,6 +48,7 @@ struct ckpt_state {
 	struct ckpt_state_step **changed; // other here than in the remote's log, by the number of the act that began it
 	size_t changed_count, changed_cap;
 	struct ckpt_plains plains;
+	struct ckpt_condemned_table condemned;
 };
 
 #define CKPT_STATE_VERSION_MAX (UINT32_MAX / 2) // of what others say: there is always a next one
@@ -54,7 +63,7 @@ void ckpt_table_take_out(struct ckpt_state *s, struct ckpt_state_step *step); //
 // Around a change of its name.
 void ckpt_table_take_name(struct ckpt_state *s, struct ckpt_state_step *step);
 void ckpt_table_give_name(struct ckpt_state *s, struct ckpt_state_step *step);
-// Each takes the other's steps and plain tree.
+// Each takes the other's steps, plain tree, and what is condemned or held.
 void ckpt_table_swap(struct ckpt_state *a, struct ckpt_state *b);
 // Of all versions: the node with the place i has the place places[i] from now on.
 void ckpt_table_map_nodes(struct ckpt_state *s, const uint32_t *places);
@@ -103,3 +112,16 @@ struct ckpt_plain **ckpt_plains_sorted(const struct ckpt_state *s);
 size_t ckpt_plains_bytes(const struct ckpt_state *s);
 int ckpt_plains_put(const struct ckpt_state *s, const uint32_t *ranks, uint8_t *at);
 int ckpt_plains_take(struct ckpt_state *s, const uint8_t *data, size_t len, size_t *ret_taken);
+
+// --- Of condemned.c -------------------------------------------------------------------------------------------------------
+
+// An act on objects; void where it is not of the remote's log. As ckpt_state_apply().
+int ckpt_condemned_act(struct ckpt_state *s, const struct ckpt_act *a);
+// The remote's log has files for this step by now: what was held for it is held no more.
+void ckpt_condemned_end_holds(struct ckpt_state *s, const char *step);
+void ckpt_condemned_done(struct ckpt_state *s);
+int ckpt_condemned_copy(struct ckpt_state *to, const struct ckpt_state *from); // into an empty one. 0, -ENOMEM
+// Its bytes in a snapshot, where there are any. As of the plain tree above.
+size_t ckpt_condemned_bytes(const struct ckpt_state *s);
+int ckpt_condemned_put(const struct ckpt_state *s, uint8_t *at);
+int ckpt_condemned_take(struct ckpt_state *s, const uint8_t *data, size_t len, size_t *ret_taken);

@@ -12,6 +12,7 @@
 
 static const char text[] = "{\"keep\":\"\xc3\xa9\"}";
 static const char content[] = "of a plain file, with a NUL";
+static const uint8_t objects[3][CKPT_SHA256_LEN] = {{2, 1}, {2, 3}, {1}}; // two packs, a manifest
 static const char record[] = "the record is bytes to an act";
 
 static struct ckpt_act sample_on_tree(enum ckpt_act_kind kind)
@@ -46,6 +47,13 @@ static struct ckpt_act sample(enum ckpt_act_kind kind)
 	}
 	if (ckpt_act_is_on_tree(kind))
 		return sample_on_tree(kind);
+	if (ckpt_act_is_on_objects(kind)) {
+		a.objects = *objects;
+		a.pack_count = 2;
+		a.manifest_count = 1;
+		strcpy(a.step, kind == CKPT_ACT_HOLD ? STEP : "");
+		return a;
+	}
 	a.time_ns = -1763719200000000001;
 	if (kind == CKPT_ACT_SET) {
 		strcpy(a.key, "policy");
@@ -90,6 +98,10 @@ static void assert_same(const struct ckpt_act *a, const struct ckpt_act *b)
 	ck_assert_uint_eq(a->content_len, b->content_len);
 	if (a->content_len)
 		ck_assert_mem_eq(a->content, b->content, a->content_len);
+	ck_assert_uint_eq(a->pack_count, b->pack_count);
+	ck_assert_uint_eq(a->manifest_count, b->manifest_count);
+	if (a->pack_count)
+		ck_assert_mem_eq(a->objects, b->objects, (size_t)(a->pack_count + a->manifest_count) * CKPT_SHA256_LEN);
 }
 
 // Decodes bytes of exactly this length. What decodes has no other form: it encodes to the same bytes.
@@ -249,6 +261,44 @@ START_TEST(what_cannot_be_is_not_encoded)
 }
 END_TEST
 
+START_TEST(names_of_objects_ascend_and_are_not_too_many)
+{
+	static uint8_t many[CKPT_ACT_OBJECTS_MAX + 1][CKPT_SHA256_LEN];
+	struct ckpt_act a = sample(CKPT_ACT_CONDEMN), back;
+	CLEANUP_FREE void *most = NULL;
+	CLEANUP_FREE void *none = NULL;
+	size_t len;
+
+	for (uint32_t i = 0; i <= CKPT_ACT_OBJECTS_MAX; i++)
+		ckpt_put32(many[i], __builtin_bswap32(i));
+	a.objects = *many;
+	a.pack_count = 2000;
+	a.manifest_count = CKPT_ACT_OBJECTS_MAX - 2000;
+	ck_ok(ckpt_act_encode(&a, &most, &len));
+	ck_ok(decode(a.kind, most, len, &back));
+	assert_same(&a, &back);
+	a.manifest_count++;
+	ck_error(encode(&a), EINVAL);
+	a.pack_count = a.manifest_count = 0; // somebody has looked
+	ck_ok(ckpt_act_encode(&a, &none, &len));
+	ck_ok(decode(a.kind, none, len, &back));
+	a.kind = CKPT_ACT_HOLD;
+	strcpy(a.step, STEP);
+	ck_error(encode(&a), EINVAL);
+	for (unsigned i = 0; i < 2; i++) { // one twice, and in the wrong order
+		a = sample(CKPT_ACT_HOLD);
+		memcpy(many, objects, sizeof(objects));
+		memcpy(many[0], objects[1], sizeof(objects[1]));
+		memcpy(many[1], objects[1 - i], sizeof(objects[1]));
+		a.objects = *many;
+		ck_error(encode(&a), EINVAL);
+	}
+	a = sample(CKPT_ACT_CONDEMN);
+	strcpy(a.step, STEP);
+	ck_error(encode(&a), EINVAL);
+}
+END_TEST
+
 START_TEST(each_byte_that_is_changed_is_seen_or_is_another_act)
 {
 	struct ckpt_act a = sample((enum ckpt_act_kind)_i), back;
@@ -269,7 +319,7 @@ START_TEST(each_byte_that_is_changed_is_seen_or_is_another_act)
 		}
 		body[i] = was;
 	}
-	ck_assert_uint_gt(accepted, 0); // such as another time
+	ck_assert_uint_gt(accepted, 0); // such as another time, or another name
 }
 END_TEST
 
@@ -349,6 +399,7 @@ int main(void)
 	tcase_add_loop_test(tcase, what_is_encoded_comes_back, CKPT_ACT_SAVE, CKPT_ACT_KINDS);
 	tcase_add_test(tcase, fields_may_be_at_their_limits);
 	tcase_add_test(tcase, what_cannot_be_is_not_encoded);
+	tcase_add_test(tcase, names_of_objects_ascend_and_are_not_too_many);
 	tcase_add_loop_test(tcase, each_byte_that_is_changed_is_seen_or_is_another_act, CKPT_ACT_SAVE, CKPT_ACT_KINDS);
 	tcase_add_loop_test(tcase, each_length_but_its_own_is_refused, CKPT_ACT_SAVE, CKPT_ACT_KINDS);
 	tcase_add_test(tcase, a_body_is_of_its_kind_alone);
