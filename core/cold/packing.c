@@ -5,6 +5,7 @@
 #include "core/cold/dedupe.h"
 #include "core/cold/garbage.h"
 #include "core/cold/pack_pins.h"
+#include "core/state/condemned.h"
 #include "core/step/step.h"
 #include "core/step/store.h"
 
@@ -114,9 +115,15 @@ static void add_pinned(struct ckpt_packing *p, const struct ckpt_pack *pack, boo
 	p->packs[p->pack_count++] = (struct ckpt_packing_pack){.pack = *pack, .put = put, .pinned = true};
 }
 
+// What other nodes have condemned in the remote no new version names.
+static int pin_old(struct ckpt_packing *p, const struct ckpt_pack *pack)
+{
+	return ckpt_journal_pack_condemned(p->store->journal, pack->id) ? -ESTALE : pin(p, pack->id);
+}
+
 int ckpt_packing_hold(struct ckpt_packing *p, const struct ckpt_pack *pack)
 {
-	int rc = row_of(p, pack) ? 1 : pin(p, pack->id);
+	int rc = row_of(p, pack) ? 1 : pin_old(p, pack);
 
 	if (!rc)
 		add_pinned(p, pack, false);

@@ -55,7 +55,7 @@ void ckpt_packing_done(struct ckpt_packing *p); // zeroed is fine
 const struct ckpt_chunk *ckpt_packing_find(const struct ckpt_packing *p, const uint8_t id[CKPT_SHA256_LEN]);
 // Takes an encoded chunk: reads id, bytes and how of it. The index learns of a pack that is put.
 int ckpt_packing_add(struct ckpt_packing *p, const struct ckpt_chunk *chunk, const void *stored);
-// Before it is read whether a chunk is in this pack. -ESTALE it is about to be removed.
+// Before it is read whether a chunk is in this pack. -ESTALE it is about to be removed, here or in the remote.
 int ckpt_packing_hold(struct ckpt_packing *p, const struct ckpt_pack *pack);
 // It is there, in a pack that is held.
 int ckpt_packing_use(struct ckpt_packing *p, const struct ckpt_chunk *chunk, const struct ckpt_pack *pack);

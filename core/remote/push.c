@@ -4,7 +4,9 @@
 #include "core/base/util.h"
 #include "core/cold/pack.h"
 #include "core/remote/near.h"
+#include "core/remote/renew.h"
 #include "core/remote/upload.h"
+#include "core/state/condemned.h"
 #include "core/state/difference.h"
 #include "core/tier/cool.h"
 
@@ -169,7 +171,7 @@ static void send_early(void *arg, const struct ckpt_pack *pack, const uint8_t *s
 	(void)ckpt_uploads_add(a->uploads, key, sha256, true);
 }
 
-// Its raw files stay: they are what this node reads.
+// Its raw files stay: they are what this node reads. Where something of it was condemned meanwhile, a new version names new objects.
 static int pack(struct attempt *a, const char *id)
 {
 	struct ckpt_store *s = a->of->store;
@@ -179,6 +181,8 @@ static int pack(struct attempt *a, const char *id)
 	struct ckpt_tier_done done;
 	int rc = step ? ckpt_cool_sealed(step, &how, &done) : -ESTALE;
 
+	if (!rc)
+		rc = ckpt_renew(step, a->of->behind);
 	ckpt_step_unref(step);
 	return rc;
 }
@@ -191,8 +195,28 @@ static int make_record(struct item *it, size_t i, struct ckpt_record *r)
 	return ckpt_record_encode(r, &it->records[i], &it->acts[i].record_len);
 }
 
+// A HOLD now and then, so that what has arrived is not garbage. The log has nothing new behind it but that. -ETIME: it has.
+static int await_arrival(const struct attempt *a, const struct item *it, const struct ckpt_record *r,
+			 const struct ckpt_manifest *m)
+{
+	struct ckpt_hold *hold = a->of->hold;
+	int rc;
+
+	do {
+		int64_t due_ns = ckpt_hold_due(hold, it->id);
+
+		rc = ckpt_uploads_wait_until(a->uploads, due_ns);
+		if (rc == -ETIME)
+			rc = ckpt_hold_append(hold, a->of->log, a->of->node, m, !r->manifest);
+		else
+			return rc;
+	} while (!rc);
+	return rc == -EEXIST || rc == -EAGAIN ? -ETIME : rc;
+}
+
 // The packs and the manifest arrive in any order: nothing names them before the entry does.
-static int prepare_manifest(struct attempt *a, const struct ckpt_record *r, struct ckpt_manifest *m)
+static int prepare_manifest(struct attempt *a, const struct item *it, const struct ckpt_record *r,
+			    const struct ckpt_manifest *m)
 {
 	char key[sizeof("m/") + CKPT_SHA256_HEX_LEN] = "m/";
 	int rc = add_packs(a, m);
@@ -201,14 +225,20 @@ static int prepare_manifest(struct attempt *a, const struct ckpt_record *r, stru
 	if (!rc && !r->manifest)
 		rc = ckpt_uploads_add(a->uploads, key, r->summary.manifest_sha256, false);
 	if (!rc)
-		rc = ckpt_uploads_wait(a->uploads);
+		rc = await_arrival(a, it, r, m);
 	if (rc == -ENODATA)
 		rc = -EBADMSG; // a file that ends early
 	a->is_local = is_damage(rc) && ckpt_uploads_failed_here(a->uploads);
 	return rc;
 }
 
-// -ENODATA: it is not in packs yet.
+// Behind an entry that condemns something nobody names that (REMOTE.md P4). This node has read all entries before the one that it makes now.
+static bool may_be_named(const struct attempt *a, const struct ckpt_record *r, const struct ckpt_manifest *m)
+{
+	return !ckpt_journal_names_condemned(a->of->store->journal, m, !r->manifest);
+}
+
+// -ENODATA: it is not in packs yet, or not in those that may be named.
 static int prepare_record(struct attempt *a, struct item *it, size_t i)
 {
 	struct ckpt_manifest *m = NULL;
@@ -223,7 +253,7 @@ static int prepare_record(struct attempt *a, struct item *it, size_t i)
 	rc = ckpt_step_read_manifest(step, &r.summary, &m);
 	a->is_local = is_damage(rc); // what this node has changed is on its disk
 	if (!rc)
-		rc = is_in_packs(m) ? prepare_manifest(a, &r, m) : -ENODATA;
+		rc = is_in_packs(m) && may_be_named(a, &r, m) ? prepare_manifest(a, it, &r, m) : -ENODATA;
 	if (!rc)
 		rc = make_record(it, i, &r);
 	ckpt_manifest_unref(m);
@@ -337,6 +367,8 @@ static int push(struct attempt *a, char *ret_name)
 		rc = prepare(a, &it);
 		if (!rc)
 			return ckpt_journal_look(a->of->store->journal, is_still, &it) ? send_item(a->of, &it) : 1;
+		if (rc == -ETIME)
+			return 1;
 		damage = a->is_local ? rc : 0;
 		if (rc == -ENODATA || rc == -ESTALE)
 			rc = pack_or_put_off(a, &c, &damage);

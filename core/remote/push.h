@@ -1,6 +1,7 @@
 // One entry of what a node has changed, made for the place behind all that was read of the remote's log (REMOTE.md section 3).
 #pragma once
 
+#include "core/remote/hold.h"
 #include "core/remote/remote.h"
 #include "core/step/behind.h"
 #include "core/log/log.h"
@@ -15,6 +16,7 @@ struct ckpt_push {
 	bool keeps_deleted;                     // deletions wait
 	int64_t *
 		tried_ns; // when the attempt before ended, or this process began (upload.h); is set to the end of this one
+	struct ckpt_hold *hold; // of the step that was tried last
 };
 
 // The place (core/state/difference.h) of the first step that could be pushed now; UINT64_MAX: none could.

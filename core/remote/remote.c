@@ -5,6 +5,7 @@
 #include "core/index/indexer.h"
 #include "core/objects/stack.h"
 #include "core/remote/ahead.h"
+#include "core/remote/fetch.h"
 #include "core/remote/near.h"
 #include "core/remote/push.h"
 #include "core/remote/snapshots.h"
@@ -26,6 +27,8 @@
 #define AGAIN_MOST_NS INT64_C(60000000000)
 #define TELL_NS INT64_C(3600000000000) // between two lines of the error log that say the same
 #define OPTIONS_MAX 64
+#define READ_NS INT64_C(60000000000) // so long another thread waits until the log is read
+#define NAP_NS INT64_C(10000000)
 
 struct ckpt_remote {
 	struct ckpt_store *store;
@@ -41,7 +44,8 @@ struct ckpt_remote {
 	bool snapshot_due; // this node has put an entry by which a snapshot may be due
 	bool far;          // it had to read so many entries that the next node is to find a snapshot
 	int64_t again_ns;  // what it waits after the next failure
-	int64_t tried_ns;  // of push.h
+	int64_t tried_ns;  // of push.h, as the next one
+	struct ckpt_hold hold;
 
 	struct ckpt_lock lock;
 	// Guarded by lock.
@@ -163,6 +167,8 @@ static int take_entry(void *arg, const struct ckpt_log_entry *entry)
 			&(struct ckpt_pull){.host = "", .entry = entry->data, .entry_len = entry->data_len}, 1);
 	if (!rc && on_tree)
 		ckpt_tree_carry_out(r->tree);
+	if (!rc && r->loaded)
+		ckpt_fetch_condemned(r->store, entry);
 	return rc;
 }
 
@@ -573,7 +579,8 @@ static int push(struct ckpt_remote *r, struct ckpt_behind *behind)
 			      .node = r->node,
 			      .behind = behind,
 			      .tried_ns = &r->tried_ns,
-			      .failures = &r->failures};
+			      .failures = &r->failures,
+			      .hold = &r->hold};
 	CLEANUP(ckpt_failure_list_done) struct ckpt_failure_list failed;
 	char name[CKPT_NAME_MAX + 1];
 	struct ahead ahead = {.failed = &failed};
@@ -674,6 +681,29 @@ void ckpt_remote_wake(struct ckpt_remote *r)
 
 	if (behind)
 		ckpt_behind_wake(behind);
+}
+
+const char *ckpt_remote_node(const struct ckpt_remote *r)
+{
+	return r->node;
+}
+
+int ckpt_remote_read_to(struct ckpt_remote *r, uint64_t seq)
+{
+	int64_t until_ns = ckpt_sys.mono_ns() + READ_NS;
+	int rc;
+
+	if (!__atomic_load_n(&r->behind, __ATOMIC_ACQUIRE)) {
+		rc = read_log(r);
+		return rc ? rc : position(r).at.seq < seq ? -ENODATA : 0;
+	}
+	while (position(r).at.seq < seq) {
+		if (ckpt_sys.mono_ns() >= until_ns || ckpt_behind_stops(r->behind))
+			return -ETIMEDOUT;
+		ckpt_remote_wake(r);
+		ckpt_sys.sleep_ns(NAP_NS);
+	}
+	return 0;
 }
 
 void ckpt_remote_stop(struct ckpt_remote *r)

@@ -36,6 +36,12 @@ void ckpt_remote_wake(struct ckpt_remote *r); // there may be something to push
 void ckpt_remote_stop(struct ckpt_remote *r);
 void ckpt_remote_close(struct ckpt_remote *r); // before the journal and the objects
 
+// The id of this node, as entries of the log have it; borrowed.
+const char *ckpt_remote_node(const struct ckpt_remote *r);
+// The remote's log is read up to this entry at least: by the thread that does it behind, where there is one. -ETIMEDOUT: that is busy; -ENODATA: the
+// log ends before; errors of the objects.
+int ckpt_remote_read_to(struct ckpt_remote *r, uint64_t seq);
+
 // The work that waits to be pushed.
 struct ckpt_remote_queue {
 	uint64_t steps, bytes;  // without those of ckpt_remote_failures(); bytes of the files of those whose files wait

@@ -3,6 +3,7 @@
 #include "core/base/sys.h"
 #include "core/base/util.h"
 #include "core/remote/near.h"
+#include "core/state/condemned.h"
 #include "core/state/journal.h"
 #include "core/state/plain.h"
 
@@ -465,6 +466,7 @@ static int encode(struct batch *b, const struct ckpt_tree_sending *to, struct ck
 struct was {
 	const struct ckpt_tree_item *it;
 	uint64_t version; // 0: it was no large one
+	uint64_t at;      // the entry up to which the log was read
 };
 
 static int look_at_version(void *arg, const struct ckpt_state *state)
@@ -473,11 +475,12 @@ static int look_at_version(void *arg, const struct ckpt_state *state)
 	const struct ckpt_plain *there = ckpt_state_plain(state, w->it->folder_id, w->it->name);
 
 	w->version = there && there->large ? there->version : 0;
+	w->at = ckpt_state_remote(state).seq;
 	return 0;
 }
 
 // The version before, whose chunks may be in it, too. -ENOENT.
-static int read_large(const struct ckpt_tree_sending *to, const struct ckpt_tree_item *it, struct ckpt_plain_large *ret)
+static int read_large(const struct ckpt_tree_sending *to, struct ckpt_tree_item *it, struct ckpt_plain_large *ret)
 {
 	CLEANUP_FREE void *content = NULL;
 	struct was w = {.it = it};
@@ -485,6 +488,7 @@ static int read_large(const struct ckpt_tree_sending *to, const struct ckpt_tree
 	int rc;
 
 	(void)ckpt_journal_look(to->store->journal, look_at_version, &w);
+	it->put_at = w.at;
 	rc = w.version ? ckpt_journal_plain(to->store->journal, it->folder_id, it->name, w.version, &content, &len)
 		       : -ENOENT;
 	if (!rc)
@@ -521,19 +525,38 @@ static int put_large(const struct ckpt_tree_sending *to, struct ckpt_tree_item *
 	return 0;
 }
 
+static int look_for_condemn(void *arg, const struct ckpt_state *state)
+{
+	const struct ckpt_tree_item *it = arg;
+
+	return ckpt_state_last_condemn(state) > it->put_at;
+}
+
+// Its objects may be condemned by now: then it is put again under new names, at once. The version before is not, as long as it is that.
+static bool forget_condemned(const struct ckpt_tree_sending *to, struct ckpt_tree_item *it)
+{
+	bool goes = it->large && it->content && ckpt_journal_look(to->store->journal, look_for_condemn, it);
+
+	if (goes)
+		free(TAKE_PTR(it->content));
+	return goes;
+}
+
 // 1: no more of them fits.
 static int add_to(struct ckpt_tree_queue *q, struct batch *b, const struct ckpt_tree_sending *to,
 		  struct ckpt_tree_item *it)
 {
 	struct said s = judge(to, it);
+	bool again;
 	int rc = 0;
 
 	if (is_dead(it) || s.verdict != SEND || is_in(b, it) || (s.lacks_folder && !makes_folder(b, it->folder_id)))
 		return 0;
 	if (b->count == SENT_MAX || (b->count && b->bytes + it->content_len + CKPT_NAME_MAX > SENT_BYTES_MAX))
 		return 1;
+	again = forget_condemned(to, it);
 	if (it->large && !it->content)
-		rc = ckpt_tree_queue_try(q, it->folder_id, it->name, 0) ? put_large(to, it) : 2;
+		rc = again || ckpt_tree_queue_try(q, it->folder_id, it->name, 0) ? put_large(to, it) : 2;
 	if (rc == 2)
 		return 0;
 	if (rc == 1) {

@@ -29,6 +29,7 @@ struct ckpt_tree_item {
 	uint8_t sha256[CKPT_SHA256_LEN]; // of the bytes, once there is a content
 	struct ckpt_tree_file file;      // FILE: as it was looked at
 	bool large;                      // its bytes are read when its turn comes
+	uint64_t put_at;                 // and were put after this entry of the remote's log was read
 	char *path;                      // FILE: from the top of tree/, as it was then
 	int64_t sent_ns;                 // of the one thread: when it was put into the log; 0: not yet
 	bool dead;                       // of the queue's: it is not wanted any more; atomic

@@ -231,18 +231,20 @@ static void look_for_end_locked(struct ckpt_uploads *u)
 	u->failed_here = false;
 }
 
-int ckpt_uploads_wait(struct ckpt_uploads *u)
+int ckpt_uploads_wait_until(struct ckpt_uploads *u, int64_t until_ns)
 {
 	LOCK_SCOPE(&u->lock);
 
 	for (;;) {
 		look_for_end_locked(u);
+		if (!u->running && !may_begin_locked(u))
+			return u->failed;
+		if (!u->failed && ckpt_sys.mono_ns() >= until_ns)
+			return -ETIME;
 		if (!u->thread_count && may_begin_locked(u))
 			send_next_locked(u);
-		else if (u->running || may_begin_locked(u))
-			(void)ckpt_lock_wait_ns(&u->changed, &u->lock, LOOK_NS);
 		else
-			return u->failed;
+			(void)ckpt_lock_wait_ns(&u->changed, &u->lock, LOOK_NS);
 	}
 }
 
@@ -251,6 +253,11 @@ bool ckpt_uploads_failed_here(struct ckpt_uploads *u)
 	LOCK_SCOPE(&u->lock);
 
 	return u->failed && u->failed_here;
+}
+
+int ckpt_uploads_wait(struct ckpt_uploads *u)
+{
+	return ckpt_uploads_wait_until(u, INT64_MAX);
 }
 
 void ckpt_uploads_free(struct ckpt_uploads *u)

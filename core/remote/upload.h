@@ -31,5 +31,7 @@ int ckpt_uploads_add(struct ckpt_uploads *uploads, const char *key, const uint8_
 // 0: all that was added is in the remote. Else the first failure, after which nothing is begun: that of the objects; -ENOENT: one is
 // neither here nor there; -EINTR: `behind` ends.
 int ckpt_uploads_wait(struct ckpt_uploads *uploads);
+// The same, but -ETIME at this time, monotonic, at the earliest: what is under way goes on.
+int ckpt_uploads_wait_until(struct ckpt_uploads *uploads, int64_t until_ns);
 // That failure is of this node: what is to be sent is damaged here (-EBADMSG), cannot be read, or is neither here nor there.
 bool ckpt_uploads_failed_here(struct ckpt_uploads *uploads);
