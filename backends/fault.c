@@ -110,6 +110,14 @@ static int fault_list(struct ckpt_objects *o, const char *prefix, const char *af
 	return error ? error : f->below->list(o, prefix, after, fn, arg);
 }
 
+static int fault_abort_uploads(struct ckpt_objects *o, int64_t before_ns, uint64_t *ret_count)
+{
+	struct fault *f = fault_of(o);
+	int error = fault_step(f);
+
+	return error ? fault_change(f, error) : f->below->abort_uploads(o, before_ns, ret_count);
+}
+
 static void fault_close(struct ckpt_objects *o)
 {
 	struct fault *f = fault_of(o);
@@ -142,6 +150,7 @@ int ckpt_fault_new(struct ckpt_objects *below, struct ckpt_fault *fault, struct 
 	f->ops.remove = fault_remove;
 	f->ops.sync = fault_sync;
 	f->ops.list = fault_list;
+	f->ops.abort_uploads = below->ops->abort_uploads ? fault_abort_uploads : NULL;
 	f->ops.close = fault_close;
 	f->below = below->ops;
 	f->fault = fault;

@@ -215,6 +215,12 @@ static void retry_refill(struct ckpt_objects *o)
 	ckpt_objects_refill(retry_of(o)->below);
 }
 
+// Those that are left the next call gives up.
+static int retry_abort_uploads(struct ckpt_objects *o, int64_t before_ns, uint64_t *ret_count)
+{
+	return ckpt_objects_abort_uploads(retry_of(o)->below, before_ns, ret_count);
+}
+
 static void retry_why(struct ckpt_objects *o, char ret_why[CKPT_OBJECTS_WHY_MAX])
 {
 	ckpt_objects_why(retry_of(o)->below, ret_why);
@@ -251,6 +257,7 @@ int ckpt_retry_new(struct ckpt_objects *below, struct ckpt_objects **ret_objects
 		.list = retry_list,
 		.yield = retry_yield,
 		.refill = retry_refill,
+		.abort_uploads = retry_abort_uploads,
 		.why = retry_why,
 		.close = retry_close,
 	};

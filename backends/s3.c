@@ -276,6 +276,13 @@ static int s3_list(struct ckpt_objects *o, const char *prefix, const char *after
 	return rc;
 }
 
+static int s3_abort_uploads(struct ckpt_objects *o, int64_t before_ns, uint64_t *ret_count)
+{
+	struct ckpt_s3 *s3 = s3_of(o);
+
+	return s3->writable ? ckpt_s3_abort_uploads(s3, before_ns, ret_count) : -EROFS;
+}
+
 // --- Open, close --------------------------------------------------------------------------------------------------------
 
 static void s3_why(struct ckpt_objects *o, char ret_why[CKPT_OBJECTS_WHY_MAX])
@@ -311,6 +318,7 @@ static const struct ckpt_objects_ops s3_ops = {
 	.put_from = s3_put_from,
 	.remove = s3_remove,
 	.list = s3_list,
+	.abort_uploads = s3_abort_uploads,
 	.why = s3_why,
 	.close = s3_close,
 };

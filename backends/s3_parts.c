@@ -229,3 +229,91 @@ int ckpt_s3_put_parts(struct ckpt_s3 *s3, const char *key, const struct ckpt_sou
 	free(u.parts);
 	return rc;
 }
+
+// --- Left uploads -------------------------------------------------------------------------------------------------------
+
+struct left {
+	struct ckpt_s3 *s3;
+	int64_t before_ns;
+	uint64_t count;
+};
+
+static bool is_ours(const char *key)
+{
+	return !ckpt_objects_key_check(key) &&
+	       (!strncmp(key, "packs/", 6) || !strncmp(key, "m/", 2) || !strncmp(key, "snap/", 5));
+}
+
+// One that somebody has ended since is gone: that is well, too.
+static int abort_upload(struct ckpt_s3 *s3, const char *key, const char *id)
+{
+	CLEANUP(ckpt_s3_request_free) struct ckpt_s3_request *r = ckpt_s3_request_new(s3, "DELETE", key);
+	char encoded[UPLOAD_ID_MAX], query[UPLOAD_ID_MAX + 16];
+	int rc;
+
+	if (!r)
+		return -ENOMEM;
+	if (!ckpt_sign_encode(id, false, encoded, sizeof(encoded)))
+		return -EIO;
+	snprintf(query, sizeof(query), "uploadId=%s", encoded);
+	r->query = query;
+	r->changes = true;
+	rc = ckpt_s3_request_run(r);
+	return rc == -ENOENT ? 0 : rc;
+}
+
+static int see_upload(void *arg, const struct ckpt_s3_upload *u)
+{
+	struct left *l = arg;
+	const char *prefix = l->s3->config.prefix;
+	const char *key = u->key + strlen(prefix);
+	int rc;
+
+	if (strncmp(u->key, prefix, strlen(prefix)) != 0 || !is_ours(key) || u->began_ns >= l->before_ns)
+		return 0;
+	rc = abort_upload(l->s3, key, u->id);
+	l->count += !rc;
+	return rc;
+}
+
+static int get_uploads(struct left *l, struct ckpt_s3_uploads_page *page)
+{
+	CLEANUP(ckpt_s3_request_free) struct ckpt_s3_request *r = ckpt_s3_request_new(l->s3, "GET", NULL);
+	char prefix[3 * CKPT_S3_PREFIX_MAX + 4], key[3 * CKPT_S3_KEY_MAX], id[3 * CKPT_S3_TOKEN_MAX];
+	char query[sizeof(prefix) + sizeof(key) + sizeof(id) + 128];
+	int rc;
+
+	if (!r)
+		return -ENOMEM;
+	if (!ckpt_sign_encode(l->s3->config.prefix, false, prefix, sizeof(prefix)) ||
+	    !ckpt_sign_encode(page->key, false, key, sizeof(key)) || !ckpt_sign_encode(page->id, false, id, sizeof(id)))
+		return -EFBIG;
+	snprintf(query, sizeof(query),
+		 "encoding-type=url%s%s&max-uploads=1000&prefix=%s%s%s&uploads=", *key ? "&key-marker=" : "", key,
+		 prefix, *id ? "&upload-id-marker=" : "", id);
+	r->query = query;
+	rc = ckpt_s3_request_run(r);
+	if (!rc)
+		rc = ckpt_s3_uploads_parse(r->text.data ? r->text.data : "", r->text.len, see_upload, l, page);
+	if (rc != -EBADMSG)
+		return rc == -ENOENT ? -EIO : rc;
+	ckpt_s3_say(l->s3, "GET of uploads at %s: the answer is no page of them", l->s3->config.host);
+	return -EIO;
+}
+
+int ckpt_s3_abort_uploads(struct ckpt_s3 *s3, int64_t before_ns, uint64_t *ret_count)
+{
+	struct left l = {.s3 = s3, .before_ns = before_ns};
+	struct ckpt_s3_uploads_page *pages = ckpt_calloc(2, sizeof(*pages)); // this one, and the one before
+	int rc = pages ? 0 : -ENOMEM;
+
+	for (bool more = true; !rc && more;) {
+		pages[1] = pages[0];
+		rc = get_uploads(&l, &pages[0]);
+		more = !rc && pages[0].truncated &&
+		       (strcmp(pages[0].key, pages[1].key) || strcmp(pages[0].id, pages[1].id)); // the list gets on
+	}
+	free(pages);
+	*ret_count = l.count;
+	return rc;
+}

@@ -3,8 +3,10 @@
 
 #include "backends/s3_request.h"
 
-// As put_from of objects.h. An upload that fails is aborted; one whose abort fails stays, unseen, until a collection of garbage.
+// As put_from of objects.h. An upload that fails is aborted; one whose abort fails stays, unseen, until ckpt_s3_abort_uploads().
 int ckpt_s3_put_parts(struct ckpt_s3 *s3, const char *key, const struct ckpt_source *source,
 		      const struct ckpt_until *until, struct ckpt_object *ret_object);
 // The headers of a new object that the store's options ask for.
 int ckpt_s3_put_headers(struct ckpt_s3_request *r);
+// As abort_uploads of objects.h, of packs, manifests and snapshots below the store's prefix. Errors: those of requests.
+int ckpt_s3_abort_uploads(struct ckpt_s3 *s3, int64_t before_ns, uint64_t *ret_count);

@@ -253,6 +253,81 @@ int ckpt_s3_page_parse(const char *xml, size_t len, ckpt_s3_entry_fn *fn, void *
 	return rc ? rc : p.is_list ? 0 : -EBADMSG;
 }
 
+// --- Uploads ------------------------------------------------------------------------------------------------------------
+
+struct uploads {
+	ckpt_s3_upload_fn *fn;
+	void *arg;
+	struct ckpt_s3_uploads_page *page;
+	bool is_list, is_encoded, has_key, has_time;
+	char key[CKPT_S3_KEY_MAX], id[CKPT_S3_TOKEN_MAX];
+	int64_t began_ns;
+};
+
+static int upload_field(struct uploads *u, const char *name, const char *text)
+{
+	if (!strcmp(name, "Key")) {
+		u->has_key = true;
+		return keep(text, u->key, sizeof(u->key));
+	}
+	if (!strcmp(name, "UploadId"))
+		return keep(text, u->id, sizeof(u->id));
+	if (!strcmp(name, "Initiated")) {
+		u->has_time = true;
+		return ckpt_time_parse(text, false, &u->began_ns) ? -EBADMSG : 0;
+	}
+	return 0;
+}
+
+static int end_upload(struct uploads *u)
+{
+	struct ckpt_s3_upload upload = {u->key, u->id, u->began_ns};
+	int rc = !u->has_key || !u->has_time || !*u->id || (u->is_encoded && decode(u->key)) ? -EBADMSG : 0;
+
+	if (!rc)
+		rc = u->fn(u->arg, &upload);
+	u->has_key = u->has_time = false;
+	*u->id = '\0';
+	return rc;
+}
+
+static int uploads_element(struct reader *r, const char *parent, const char *name, bool leaf)
+{
+	struct uploads *u = r->arg;
+
+	u->is_list = !strcmp(r->names[0], "ListMultipartUploadsResult");
+	if (!u->is_list)
+		return -EBADMSG;
+	if (r->depth == 1 && !strcmp(name, "Upload"))
+		return end_upload(u);
+	if (!leaf)
+		return 0;
+	if (r->depth == 2 && !strcmp(parent, "Upload"))
+		return upload_field(u, name, r->text);
+	if (r->depth == 1 && !strcmp(name, "IsTruncated"))
+		u->page->truncated = !strcmp(r->text, "true");
+	if (r->depth == 1 && !strcmp(name, "NextKeyMarker"))
+		return keep(r->text, u->page->key, sizeof(u->page->key));
+	if (r->depth == 1 && !strcmp(name, "NextUploadIdMarker"))
+		return keep(r->text, u->page->id, sizeof(u->page->id));
+	return 0;
+}
+
+int ckpt_s3_uploads_parse(const char *xml, size_t len, ckpt_s3_upload_fn *fn, void *arg,
+			  struct ckpt_s3_uploads_page *ret_page)
+{
+	struct uploads u = {.fn = fn, .arg = arg, .page = ret_page};
+	int rc;
+
+	*ret_page = (struct ckpt_s3_uploads_page){0};
+	rc = read_xml(xml, len, encoding_element, &u.is_encoded);
+	if (!rc)
+		rc = read_xml(xml, len, uploads_element, &u);
+	if (!rc && u.is_encoded)
+		rc = decode(ret_page->key);
+	return rc ? rc : u.is_list ? 0 : -EBADMSG;
+}
+
 // --- Fields -------------------------------------------------------------------------------------------------------------
 
 struct fields {

@@ -1,10 +1,10 @@
-// The XML that an S3 store answers with: pages of a list, errors, and answers with a few fields.
+// The XML that an S3 store answers with: pages of lists, errors, and answers with a few fields.
 //
 // Every byte of it is hostile: a document type (so any entity), more than 16 levels, a text of more than 64 KiB and an answer of
 // more than 16 MiB are refused. Unknown elements are passed over.
 // Pure functions, any thread, nothing blocks. Errors: -EBADMSG: it is no XML, or not what was asked for; -ENOMEM; and what a
 // callback has returned.
-// Source: "Amazon S3 API Reference", ListObjectsV2 and "Error responses".
+// Source: "Amazon S3 API Reference", ListObjectsV2, ListMultipartUploads and "Error responses".
 #pragma once
 
 #include "core/objects/objects.h"
@@ -22,6 +22,19 @@ struct ckpt_s3_page {
 };
 
 int ckpt_s3_page_parse(const char *xml, size_t len, ckpt_s3_entry_fn *fn, void *arg, struct ckpt_s3_page *ret_page);
+
+// Called for each upload in parts that was begun and not ended. The key is decoded.
+struct ckpt_s3_upload {
+	const char *key, *id;
+	int64_t began_ns;
+};
+typedef int ckpt_s3_upload_fn(void *arg, const struct ckpt_s3_upload *upload);
+struct ckpt_s3_uploads_page {
+	bool truncated; // there are more, behind the two, which are decoded
+	char key[CKPT_S3_KEY_MAX], id[CKPT_S3_TOKEN_MAX];
+};
+int ckpt_s3_uploads_parse(const char *xml, size_t len, ckpt_s3_upload_fn *fn, void *arg,
+			  struct ckpt_s3_uploads_page *ret_page);
 
 // Elements that have no others inside of them, by their names, wherever they stand; of several the last one.
 struct ckpt_s3_field {

@@ -121,6 +121,15 @@ static void trace_refill(struct ckpt_objects *o)
 	ckpt_objects_refill(trace_of(o)->below);
 }
 
+static int trace_abort_uploads(struct ckpt_objects *o, int64_t before_ns, uint64_t *ret_count)
+{
+	struct trace *t = trace_of(o);
+	int64_t started_ns = ckpt_sys.mono_ns();
+
+	return trace_line(t, started_ns, "abort_uploads", "", 0,
+			  ckpt_objects_abort_uploads(t->below, before_ns, ret_count));
+}
+
 static void trace_why(struct ckpt_objects *o, char ret_why[CKPT_OBJECTS_WHY_MAX])
 {
 	ckpt_objects_why(trace_of(o)->below, ret_why);
@@ -152,6 +161,7 @@ int ckpt_trace_new(struct ckpt_objects *below, int fd, struct ckpt_objects **ret
 		.list = trace_list,
 		.yield = trace_yield,
 		.refill = trace_refill,
+		.abort_uploads = trace_abort_uploads,
 		.why = trace_why,
 		.close = trace_close,
 	};

@@ -163,6 +163,12 @@ void ckpt_objects_refill(struct ckpt_objects *o)
 		o->ops->refill(o);
 }
 
+int ckpt_objects_abort_uploads(struct ckpt_objects *o, int64_t before_ns, uint64_t *ret_count)
+{
+	*ret_count = 0;
+	return o->ops->abort_uploads ? ckpt_objects_result_check(o->ops->abort_uploads(o, before_ns, ret_count), 0) : 0;
+}
+
 void ckpt_objects_why(struct ckpt_objects *o, char ret_why[CKPT_OBJECTS_WHY_MAX])
 {
 	*ret_why = '\0';

@@ -66,7 +66,7 @@ struct ckpt_until {
 // Called for each object in the byte order of the keys; a non-zero return ends the list and is its result.
 typedef int ckpt_objects_list_fn(void *arg, const char *key, const struct ckpt_object *object);
 
-// All but get_ranges, put_from, sync, yield, refill and why are required. A backend behind a network ends each call by a deadline of its own.
+// All but get_ranges, put_from, sync, yield, refill, abort_uploads and why are required. A backend behind a network ends each call by a deadline of its own.
 // Errors:
 //   -ENOENT, -EEXIST         no such object; put over an object
 //   -ESTALE                  it changed meanwhile
@@ -110,6 +110,9 @@ struct ckpt_objects_ops {
 	bool (*yield)(struct ckpt_objects *o);
 	// Optional. Room was freed: makes again what acts on a full disk have used of the reserve.
 	void (*refill)(struct ckpt_objects *o);
+	// Optional. Objects that were being put in parts, and that nobody puts any more, take room and are in no list: those that were begun
+	// before this time by the store's clock are given up. *ret_count: so many. NULL: there are none.
+	int (*abort_uploads)(struct ckpt_objects *o, int64_t before_ns, uint64_t *ret_count);
 	// Optional. The newest failure that the store, or the way to it, has told of: "PUT log/0000000000000001 at HOST: 403 AccessDenied:
 	// ...", and what to do about it. No secret is in it. "": none yet.
 	void (*why)(struct ckpt_objects *o, char ret_why[CKPT_OBJECTS_WHY_MAX]);
@@ -139,6 +142,7 @@ int ckpt_objects_remove(struct ckpt_objects *o, const char *key);
 int ckpt_objects_sync(struct ckpt_objects *o, const char *key);
 int ckpt_objects_list(struct ckpt_objects *o, const char *prefix, const char *after, ckpt_objects_list_fn *fn,
 		      void *arg);
+int ckpt_objects_abort_uploads(struct ckpt_objects *o, int64_t before_ns, uint64_t *ret_count);
 // For messages, right after a call has failed: the cause in one line, or "". Of several threads that fail at once, any's.
 void ckpt_objects_why(struct ckpt_objects *o, char ret_why[CKPT_OBJECTS_WHY_MAX]);
 void ckpt_objects_close(struct ckpt_objects *o); // NULL is fine

@@ -3,6 +3,7 @@
 #include "tests/support/suite.h"
 
 #include "backends/s3.h"
+#include "core/base/clock.h"
 #include "core/base/log.h"
 #include "core/base/sys.h"
 #include "core/base/util.h"
@@ -636,7 +637,7 @@ static struct {
 
 static struct httpd_reply answer(const char *body)
 {
-	static _Thread_local char text[512];
+	static _Thread_local char text[2048];
 
 	snprintf(text, sizeof(text), "HTTP/1.1 200 x\r\n" DATE "Content-Length: %zu\r\n\r\n%s", strlen(body), body);
 	return (struct httpd_reply){text, HTTPD_GO_ON};
@@ -700,6 +701,48 @@ START_TEST(parts_that_cannot_be_joined_are_taken_back)
 	ck_error(put_parts("packs/p", NULL), EIO);
 	ck_assert_uint_eq(upload.completed, 1);
 	ck_assert_uint_eq(upload.aborted, 1);
+}
+END_TEST
+
+#define LEFT(key, time) "<Upload><Key>" key "</Key><UploadId>a/b</UploadId><Initiated>" time "</Initiated></Upload>"
+#define LEFT_PAGE(more, inner)                                                                                         \
+	"<ListMultipartUploadsResult><IsTruncated>" more "</IsTruncated><NextKeyMarker>run/m/k</NextKeyMarker>"        \
+	"<NextUploadIdMarker>i/1</NextUploadIdMarker>" inner "</ListMultipartUploadsResult>"
+#define EARLY "2026-11-27T10:00:00.000Z"
+#define LATE "2026-11-28T10:00:00.000Z"
+
+static struct httpd_reply serve_left(void *arg, size_t n, const char *request)
+{
+	(void)arg, (void)n;
+	if (!strncmp(request, "DELETE ", 7)) {
+		ck_assert(strstr(request, "/bucket/run/packs/p1?uploadId=a%2Fb ") ||
+			  strstr(request, "/bucket/run/m/k?uploadId=a%2Fb "));
+		upload.aborted++;
+		return (struct httpd_reply){upload.aborted == 1 ? "HTTP/1.1 204 x\r\n\r\n"
+								: "HTTP/1.1 404 x\r\nContent-Length: 0\r\n\r\n",
+					    HTTPD_GO_ON};
+	}
+	ck_assert_ptr_nonnull(strstr(request, "&prefix=run%2F"));
+	if (strstr(request, "&key-marker=run%2Fm%2Fk&"))
+		return answer(LEFT_PAGE("true", LEFT("run/packs/p3", LATE))); // and no further
+	return answer(LEFT_PAGE("true",
+				LEFT("run/packs/p1", EARLY) LEFT("run/packs/p2", LATE) LEFT("run/foreign", EARLY)
+					LEFT("other/packs/p1", EARLY) LEFT("run/m/k", EARLY)));
+}
+
+// Of a list that does not get on: the marker is the same again.
+START_TEST(uploads_that_nobody_ended_are_given_up_once_they_are_old)
+{
+	uint64_t count = 7;
+	int64_t before_ns;
+
+	ck_ok(ckpt_time_parse("2026-11-28T00:00:00Z", false, &before_ns));
+	server.serve = serve_left;
+	httpd_step(&server);
+	ck_ok(ckpt_objects_abort_uploads(s3, before_ns, &count));
+	httpd_step(&server);
+	ck_assert_uint_eq(count, 2);
+	ck_assert_uint_eq(upload.aborted, 2);
 }
 END_TEST
 
@@ -799,6 +842,7 @@ static Suite *s3_suite(void)
 		&a_list_that_does_not_get_on_or_strays_is_refused,
 		&a_large_pack_is_put_in_parts_which_are_sent_again,
 		&parts_that_cannot_be_joined_are_taken_back,
+		&uploads_that_nobody_ended_are_given_up_once_they_are_old,
 		&an_entry_is_never_put_in_parts,
 		&options_become_headers,
 		&without_keys_nothing_is_signed_where_that_was_asked_for,

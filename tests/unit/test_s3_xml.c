@@ -131,6 +131,60 @@ START_TEST(depth_and_text_have_limits)
 }
 END_TEST
 
+static int see_upload(void *arg, const struct ckpt_s3_upload *u)
+{
+	struct seen *s = arg;
+	size_t len = strlen(s->text);
+
+	if (++s->count == s->fails_at)
+		return -EFBIG;
+	snprintf(s->text + len, sizeof(s->text) - len, "%s|%s|%lld\n", u->key, u->id, (long long)u->began_ns / 1000000);
+	return 0;
+}
+
+static struct ckpt_s3_uploads_page uploads;
+
+static int parse_uploads(const char *xml)
+{
+	seen.count = 0;
+	*seen.text = '\0';
+	return ckpt_s3_uploads_parse(xml, strlen(xml), see_upload, &seen, &uploads);
+}
+
+#define UPLOAD(key, id)                                                                                                \
+	"<Upload><Initiator><ID>x</ID></Initiator><Initiated>2026-11-27T21:01:13.250Z</Initiated><Key>" key            \
+	"</Key><UploadId>" id "</UploadId></Upload>"
+#define UPLOADS(inner) "<ListMultipartUploadsResult xmlns=\"x\">" inner "</ListMultipartUploadsResult>"
+
+START_TEST(uploads_that_nobody_ended_are_found)
+{
+	static const char *const bad[] = {
+		UPLOADS("<Upload><Key>k</Key><UploadId>i</UploadId></Upload>"),
+		UPLOADS("<Upload><Key>k</Key><Initiated>2026-11-27T21:01:13Z</Initiated></Upload>"),
+		UPLOADS("<Upload><UploadId>i</UploadId><Initiated>2026-11-27T21:01:13Z</Initiated></Upload>"),
+		UPLOADS("<Upload><Key>k</Key><UploadId>i</UploadId><Initiated>now</Initiated></Upload>"),
+		UPLOADS("<EncodingType>url</EncodingType>" UPLOAD("a%2", "i")),
+		LIST(""),
+	};
+
+	ck_ok(parse_uploads(
+		UPLOADS("<IsTruncated>true</IsTruncated><EncodingType>url</EncodingType>"
+			"<NextKeyMarker>c%2Fd</NextKeyMarker><NextUploadIdMarker>n/1</NextUploadIdMarker>" UPLOAD(
+				"a%2Fb", "i/1") UPLOAD("c%2Fd", "i2"))));
+	ck_assert_str_eq(seen.text, "a/b|i/1|1795813273250\nc/d|i2|1795813273250\n");
+	ck_assert(uploads.truncated);
+	ck_assert_str_eq(uploads.key, "c/d");
+	ck_assert_str_eq(uploads.id, "n/1");
+	ck_ok(parse_uploads(UPLOADS("")));
+	ck_assert(!uploads.truncated && !*uploads.key && !seen.count);
+	for (size_t i = 0; i < ARRAY_LEN(bad); i++)
+		ck_error(parse_uploads(bad[i]), EBADMSG);
+	seen.fails_at = 1;
+	ck_error(parse_uploads(UPLOADS(UPLOAD("a", "i"))), EFBIG);
+	seen.fails_at = 0;
+}
+END_TEST
+
 START_TEST(fields_are_found_by_their_names)
 {
 	char code[8], id[8];
@@ -176,6 +230,7 @@ int main(void)
 	tcase_add_test(tcase, an_object_that_lacks_something_is_refused);
 	tcase_add_test(tcase, a_document_type_is_refused_and_nothing_grows);
 	tcase_add_test(tcase, depth_and_text_have_limits);
+	tcase_add_test(tcase, uploads_that_nobody_ended_are_found);
 	tcase_add_test(tcase, fields_are_found_by_their_names);
 	tcase_add_test(tcase, etags_lose_their_quotes);
 	suite_add_tcase(suite, tcase);
