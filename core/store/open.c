@@ -13,6 +13,7 @@
 #include "core/index/indexer.h"
 #include "core/objects/stack.h"
 #include "core/policy/should_save.h"
+#include "core/remote/collector.h"
 #include "core/remote/remote.h"
 #include "core/save/commit.h"
 #include "core/save/convert.h"
@@ -55,7 +56,7 @@ static struct ckpt_part *const store_parts[] = {
 	&ckpt_sessions_part,  &ckpt_expiry_part,         &ckpt_trash_part,  &ckpt_room_part,
 	&ckpt_sealer_part,    &ckpt_cooler_part,         &ckpt_looker_part, &ckpt_limit_part,
 	&ckpt_indexer_part,   &ckpt_chunk_cache_part,    &ckpt_drafts_part, &ckpt_packed_files_part,
-	&ckpt_commits_part,   &ckpt_synced_folders_part, &ckpt_remote_part,
+	&ckpt_commits_part,   &ckpt_synced_folders_part, &ckpt_remote_part, &ckpt_collector_part,
 };
 static size_t store_bytes;
 
@@ -282,6 +283,8 @@ int ckpt_store_work_behind(struct ckpt_store *s)
 	__atomic_store_n(ckpt_looker_of(s), looker, __ATOMIC_RELEASE);
 	if (!rc && s->writable)
 		rc = ckpt_remote_start(*ckpt_remote_of(s));
+	if (!rc && s->writable && *ckpt_remote_of(s))
+		rc = ckpt_collector_new(s, &ckpt_collector_pace, ckpt_collector_of(s));
 	return rc ? rc : ckpt_limit_watch(*ckpt_limit_of(s));
 }
 
@@ -296,6 +299,7 @@ void ckpt_store_rest(struct ckpt_store *s)
 	if (!s || !s->steps) // NULL: an open that failed before anything
 		return;
 	ckpt_looker_stop(*ckpt_looker_of(s));
+	ckpt_collector_stop(*ckpt_collector_of(s));
 	ckpt_remote_stop(*ckpt_remote_of(s));
 	ckpt_sealer_stop(*ckpt_sealer_of(s));
 	ckpt_cooler_stop(*ckpt_cooler_of(s));
@@ -330,6 +334,7 @@ void ckpt_store_close(struct ckpt_store *s)
 	ckpt_chunk_cache_free(*ckpt_chunk_cache_of(s));
 	ckpt_step_table_free(s->steps);
 	ckpt_index_close(s->index);
+	ckpt_collector_free(*ckpt_collector_of(s));
 	ckpt_remote_close(*ckpt_remote_of(s));
 	ckpt_journal_close(s->journal);
 	ckpt_objects_close(s->objects);
