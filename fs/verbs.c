@@ -9,6 +9,7 @@
 #include "core/policy/retain.h"
 #include "core/policy/should_save.h"
 #include "core/policy/temporary.h"
+#include "core/remote/collect.h"
 #include "core/save/amend.h"
 #include "core/save/commit.h"
 #include "core/save/delete.h"
@@ -512,6 +513,25 @@ static bool is_waited_for(void *arg)
 	return goes_on(arg, 0);
 }
 
+static char *answer_collect(struct ckpt_fs *fs, const json_t *request, struct peer *peer)
+{
+	const struct ckpt_collect_how how = {
+		.grace_ns = json_integer_value(json_object_get(request, "grace_ns")),
+		.delay_ns = json_integer_value(json_object_get(request, "delay_ns")),
+		.dry_run = json_is_true(json_object_get(request, "dry_run")),
+		.force = json_is_true(json_object_get(request, "force")),
+		.go_on = is_waited_for,
+		.arg = peer,
+	};
+	struct ckpt_collect_done did;
+	int rc = how.grace_ns < 0 || how.delay_ns < 0 ? -EINVAL : ckpt_collect(fs->store, &how, &did);
+
+	if (!rc)
+		return ckpt_collect_json(&did);
+	return rc != -EINVAL && *did.why ? refusal(-rc, did.why, ckpt_collect_hint(rc))
+					 : failure(rc, rc == -EINTR ? "the mount is ending" : NULL);
+}
+
 static char *answer_gc(struct ckpt_fs *fs, const json_t *request, struct peer *peer)
 {
 	const json_t *grace = json_object_get(request, "grace_ns");
@@ -666,7 +686,8 @@ char *verbs_answer(struct ckpt_fs *fs, const char *request, int peer_fd)
 	else if (!strcmp(verb, "sessions"))
 		reply = status_sessions_json(fs);
 	else if (!strcmp(verb, "gc"))
-		reply = answer_gc(fs, json, &peer);
+		reply = json_is_true(json_object_get(json, "bucket")) ? answer_collect(fs, json, &peer)
+								      : answer_gc(fs, json, &peer);
 	else if (!strcmp(verb, "index"))
 		reply = answer_index(fs, &peer);
 	else if (!strcmp(verb, "begin") && to)

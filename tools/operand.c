@@ -134,6 +134,7 @@ static int take_named(const struct search *s, const char *word, struct ckpt_oper
 {
 	struct ckpt_location l;
 
+	o->in_bucket = ckpt_is_remote_url(word);
 	if (is_url(word))
 		return url_directory(word, &o->store);
 	if (!locate(s, word, &l))

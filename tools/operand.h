@@ -13,6 +13,7 @@
 
 struct ckpt_operand {
 	char *store;      // absolute path of the store's directory
+	bool in_bucket;   // it was named by the URL of its bucket
 	char *mountpoint; // the mount by which it was found, else NULL
 	char *folder;     // the current directory in that mount: STEPs are looked up there first; "" at its root
 	char **steps;     // what is left: STEP or STEP/PATH, as names from the root of the store
