@@ -5,6 +5,7 @@
 #include "core/cold/stored.h"
 #include "core/cold/stored_here.h"
 #include "core/profile/profile.h"
+#include "core/remote/arrival.h"
 #include "core/remote/remote.h"
 #include "core/save/delete.h"
 #include "core/save/stage.h"

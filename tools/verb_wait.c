@@ -1,6 +1,7 @@
 // wait: until a step is committed, or until nothing is under way.
 //
 // Looks again and again: a commit tells nobody but who asked for it.
+#include "core/remote/arrival.h"
 #include "core/remote/remote.h"
 #include "core/step/follow.h"
 #include "core/step/holder.h"

@@ -383,13 +383,16 @@ int ckpt_push_next(const struct ckpt_push *p, char ret_name[CKPT_NAME_MAX + 1])
 	const struct ckpt_uploads_of of = {.here = ckpt_near_here(p->store->objects),
 					   .there = ckpt_near_there(p->store->objects),
 					   .behind = p->behind,
-					   .tried_ns = *p->tried_ns};
+					   .tried_ns = *p->tried_ns,
+					   .progressed_ns = p->progressed_ns};
 	struct attempt a = {.of = p};
 	int rc = ckpt_uploads_new(&of, &a.uploads);
 
 	if (rc)
 		return rc;
 	rc = push(&a, ret_name);
+	if (rc > 0)
+		__atomic_store_n(p->progressed_ns, ckpt_sys.mono_ns(), __ATOMIC_RELAXED);
 	ckpt_uploads_free(a.uploads);
 	*p->tried_ns = ckpt_sys.now_ns();
 	return rc;

@@ -17,6 +17,7 @@ struct ckpt_push {
 	int64_t *
 		tried_ns; // when the attempt before ended, or this process began (upload.h); is set to the end of this one
 	struct ckpt_hold *hold; // of the step that was tried last
+	int64_t *progressed_ns; // when the remote has taken something last, monotonic; atomic
 };
 
 // The place (core/state/difference.h) of the first step that could be pushed now; UINT64_MAX: none could.

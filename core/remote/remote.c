@@ -47,6 +47,8 @@ struct ckpt_remote {
 	int64_t tried_ns;  // of push.h, as the next one
 	struct ckpt_hold hold;
 
+	int64_t progressed_ns; // of push.h; atomic
+
 	struct ckpt_lock lock;
 	// Guarded by lock.
 	int64_t failing_since_ns, told_ns; // monotonic; 0: it answers
@@ -435,6 +437,22 @@ static void tell(struct ckpt_store *s, const struct known *k)
 			tell_changed(k->steps[i], k->versions[i]);
 }
 
+// Its saver is told under which name it is. An edit that was put into another node's is no step of its own any more.
+static void tell_lost_names(struct ckpt_store *s, const struct known *k)
+{
+	for (size_t i = 0; k->names && i < k->count; i++) {
+		struct ckpt_step_name is;
+
+		ckpt_step_name(k->steps[i], &is);
+		if (ckpt_step_state(k->steps[i]) == CKPT_STEP_COMMITTED && strstr(is.name, CKPT_NAME_CONFLICT) &&
+		    strcmp(is.name, k->names[i].name))
+			ckpt_errlog_add(s->errlog, k->names[i].name, -EEXIST,
+					"nothing is lost: `mv` gives it another name, `ckptfs ls --all` lists both",
+					"another node has saved a step of this name first: this node's is called %s",
+					is.name);
+	}
+}
+
 // An edit of this node, under the name of a conflict, is put into the edit of another node that came before it. What cannot be is a step
 // of its own, and pushed.
 static void reunite(struct ckpt_step *step)
@@ -536,6 +554,8 @@ static int follow(struct ckpt_remote *r)
 		tell(s, &k);
 	if (!rc && k.names)
 		rc = reunite_all(s);
+	if (!rc)
+		tell_lost_names(s, &k);
 	return rc;
 }
 
@@ -579,6 +599,7 @@ static int push(struct ckpt_remote *r, struct ckpt_behind *behind)
 			      .node = r->node,
 			      .behind = behind,
 			      .tried_ns = &r->tried_ns,
+			      .progressed_ns = &r->progressed_ns,
 			      .failures = &r->failures,
 			      .hold = &r->hold};
 	CLEANUP(ckpt_failure_list_done) struct ckpt_failure_list failed;
@@ -712,6 +733,11 @@ void ckpt_remote_stop(struct ckpt_remote *r)
 		ckpt_behind_stop(r->behind);
 }
 
+int64_t ckpt_remote_progressed_ns(const struct ckpt_remote *r)
+{
+	return r ? __atomic_load_n(&r->progressed_ns, __ATOMIC_RELAXED) : 0;
+}
+
 // --- What is told -------------------------------------------------------------------------------------------------------
 
 struct counted {
@@ -757,41 +783,6 @@ int ckpt_remote_failures(struct ckpt_remote *r, struct ckpt_failure_list *ret_li
 {
 	*ret_list = (struct ckpt_failure_list){0};
 	return r ? ckpt_failures_list(&r->failures, ret_list) : 0;
-}
-
-struct wanted {
-	const char *session;
-	bool is_there;
-};
-
-// All that leads to it is in the remote's log.
-static bool has_folders(const struct ckpt_state *state, const char *id)
-{
-	while (*id) {
-		const struct ckpt_plain *folder = ckpt_state_plain_folder(state, id);
-
-		if (!folder)
-			return false;
-		id = folder->folder_id;
-	}
-	return true;
-}
-
-static int look_for(void *arg, const struct ckpt_state *state)
-{
-	struct wanted *w = arg;
-	const struct ckpt_state_step *step = ckpt_state_step(state, w->session);
-
-	w->is_there = ckpt_state_is_attached(state) && step && !step->since && has_folders(state, step->is.folder_id);
-	return 0;
-}
-
-bool ckpt_remote_has(struct ckpt_store *s, const char *session)
-{
-	struct wanted w = {.session = session};
-
-	(void)ckpt_journal_look(s->journal, look_for, &w);
-	return w.is_there;
 }
 
 struct ckpt_part ckpt_remote_part = {.bytes = sizeof(struct ckpt_remote *)};

@@ -52,5 +52,5 @@ void ckpt_remote_queue(struct ckpt_remote *r, struct ckpt_remote_queue *ret_queu
 // Steps that cannot be pushed, since their bytes on this node are damaged or gone: a copy of the list. Only the process that pushes
 // knows them. 0, -ENOMEM.
 int ckpt_remote_failures(struct ckpt_remote *r, struct ckpt_failure_list *ret_list);
-// Whether the step of this session is in the remote's log as it is here. A store without a remote: false.
-bool ckpt_remote_has(struct ckpt_store *s, const char *session);
+// When the remote has taken something of this node last: an object, or an entry; monotonic. 0: nothing yet.
+int64_t ckpt_remote_progressed_ns(const struct ckpt_remote *r);

@@ -112,6 +112,8 @@ static int put(struct ckpt_uploads *u, const char *key, const uint8_t *sha256, u
 		*ret_here = true;
 		return -EBADMSG;
 	}
+	if (!rc && u->of.progressed_ns)
+		__atomic_store_n(u->of.progressed_ns, ckpt_sys.mono_ns(), __ATOMIC_RELAXED);
 	return rc == -EEXIST ? 0 : rc; // its name is no other's
 }
 

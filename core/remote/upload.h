@@ -21,6 +21,7 @@ struct ckpt_uploads_of {
 	struct ckpt_objects *here, *there;
 	struct ckpt_behind *behind; // whose threads give way as it does; its end calls off what is under way
 	int64_t tried_ns; // an object of this node that is younger was never sent: nobody asks whether it is there; by the node's clock
+	int64_t *progressed_ns; // atomic: set, monotonic, when one was sent; NULL: nobody asks
 };
 
 int ckpt_uploads_new(const struct ckpt_uploads_of *of, struct ckpt_uploads **ret_uploads); // 0, -ENOMEM
