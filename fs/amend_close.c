@@ -16,6 +16,7 @@
 #include "fs/attr.h"
 #include "fs/client.h"
 #include "fs/complete.h"
+#include "fs/durable.h"
 
 #include <fcntl.h>
 #include <stdio.h>
@@ -143,7 +144,7 @@ static bool exchange_change(struct handle *h, bool changed)
 
 // The close of a file that may complete a step: this one, or from beside. Once for what was written: the release that follows,
 // or a close of who wrote nothing, may come when the next save is under way.
-static int publish_completing(struct ckpt_fs *fs, struct handle *h, pid_t tid)
+static int publish_completing(struct ckpt_fs *fs, struct handle *h, pid_t tid, struct ckpt_step **ret_step)
 {
 	char name[CKPT_NAME_MAX + 1];
 	struct node *dir = parent_of(fs, h->node, name);
@@ -157,7 +158,7 @@ static int publish_completing(struct ckpt_fs *fs, struct handle *h, pid_t tid)
 	if (!rc) {
 		if (!*c.what.beside)
 			let_go_of_file(h->node);
-		rc = complete_run(fs, &c, tid);
+		rc = complete_run(fs, &c, tid, ret_step);
 		if (rc)
 			exchange_change(h, true); // closing it once more is another attempt
 	} else if (rc == -ENOENT) {
@@ -209,19 +210,28 @@ static bool has_copy(struct node *n)
 	return amend_writes_copy(n);
 }
 
-static int publish_at(struct ckpt_fs *fs, struct handle *h, const struct place *p, pid_t tid)
+static int publish_at(struct ckpt_fs *fs, struct handle *h, const struct place *p, pid_t tid,
+		      struct ckpt_step **ret_step)
 {
-	if (place_is_committed(p) || has_copy(h->node) || (p->step && ckpt_amending_is_pending(p->step, p->path)))
-		return publish_added(fs, h->node, p);
-	return publish_completing(fs, h, tid);
+	int rc;
+
+	if (!place_is_committed(p) && !has_copy(h->node) && !(p->step && ckpt_amending_is_pending(p->step, p->path)))
+		return publish_completing(fs, h, tid, ret_step);
+	rc = publish_added(fs, h->node, p);
+	if (!rc && place_is_committed(p))
+		*ret_step = ckpt_step_ref(p->step);
+	return rc;
 }
 
 // What the file is called now, and in which step; the step may have been reopened meanwhile, and its commit then has it. tid: who
 // waits for it, 0 nobody any more.
-static int publish(struct ckpt_fs *fs, struct handle *h, pid_t tid)
+// *ret_step: the step that has it, or is complete by it, a reference; NULL: none, or not yet.
+static int publish(struct ckpt_fs *fs, struct handle *h, pid_t tid, struct ckpt_step **ret_step)
 {
 	int rc = ckpt_stage_writer_await(&h->writer);
 	bool again;
+
+	*ret_step = NULL;
 
 	if (rc)
 		return rc;
@@ -234,7 +244,8 @@ static int publish(struct ckpt_fs *fs, struct handle *h, pid_t tid)
 			return 0; // it was removed before its close, and is its writer's
 		if (rc)
 			return rc;
-		rc = publish_at(fs, h, &p, tid);
+		ckpt_step_unref(TAKE_PTR(*ret_step));
+		rc = publish_at(fs, h, &p, tid, ret_step);
 		again = (rc == -ENOENT && has_moved(fs, h->node, &p)) || is_in_another_step(fs, h->node, &p);
 		place_done(&p);
 	} while (again);
@@ -295,13 +306,17 @@ static void run_flush(struct call *c)
 {
 	struct handle *h = handle_of(&c->fi);
 	pid_t tid = fuse_req_ctx(c->req)->pid;
+	struct ckpt_step *step;
 	int rc;
 
 	if (flush_counts(h, tid, &rc)) {
-		rc = publish(c->fs, h, tid);
+		rc = publish(c->fs, h, tid, &step);
 		ckpt_lock_take(&h->node->use->lock);
 		h->amend->result = rc;
 		ckpt_lock_drop(&h->node->use->lock);
+		if (!rc)
+			rc = durable_wait(step, (struct waiter){&c->fs->ending, tid});
+		ckpt_step_unref(step);
 	}
 	reply_error(c->req, rc);
 }
@@ -556,6 +571,7 @@ static void run_release(struct call *c)
 {
 	struct handle *h = handle_of(&c->fi);
 	bool last, failed = h->amend->result;
+	struct ckpt_step *step;
 
 	if (h->amend->dead)
 		tell_killed(c->fs, h->node);
@@ -569,7 +585,8 @@ static void run_release(struct call *c)
 		ckpt_stage_writer_remove(&h->writer); // it is closed
 		if (h->fd >= 0)
 			ckpt_sys.close(TAKE_FD(h->fd));
-		failed |= publish(c->fs, h, 0) != 0; // nobody is left to be told; the error log has it
+		failed |= publish(c->fs, h, 0, &step) != 0; // nobody is left to be told; the error log has it
+		ckpt_step_unref(step);
 	}
 	if (last && (h->amend->dead || failed))
 		drop(c->fs, h); // unless it was added

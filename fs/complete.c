@@ -20,13 +20,6 @@
 #include <fcntl.h>
 #include <stdio.h>
 
-bool complete_abandoned(void *arg)
-{
-	const struct waiter *w = arg;
-
-	return __atomic_load_n(&w->fs->ending, __ATOMIC_ACQUIRE) || client_is_dying(w->tid);
-}
-
 // --- Plain folders ----------------------------------------------------------------------------------------------------
 
 static void complain_of_folder(struct ckpt_fs *fs, const char *name, int error)
@@ -141,8 +134,10 @@ static int complete_in(struct ckpt_fs *fs, struct node *dir, struct node *above,
 	if (!rc)
 		rc = node_is_top(dir) ? -EALREADY : convert(fs, dir, above, dirfd, id, name, &step);
 	if (rc == -EALREADY) { // by another marker, which may be at it
-		*ret_step = node_step(fs, dir);
-		return *ret_step ? complete_step(fs, *ret_step, how) : -ESTALE;
+		step = node_step(fs, dir);
+		rc = step ? complete_step(fs, step, how, ret_step) : -ESTALE;
+		ckpt_step_unref(step);
+		return rc;
 	}
 	if (rc) {
 		complain_of_folder(fs, name, rc);
@@ -180,7 +175,7 @@ int complete_folder(struct ckpt_fs *fs, struct node *dir, const struct ckpt_comm
 	return rc;
 }
 
-int complete_step(struct ckpt_fs *fs, struct ckpt_step *of, const struct ckpt_commit *how)
+int complete_step(struct ckpt_fs *fs, struct ckpt_step *of, const struct ckpt_commit *how, struct ckpt_step **ret_step)
 {
 	struct ckpt_step *step = ckpt_step_now(ckpt_step_ref(of));
 	bool removed = ckpt_step_state(step) == CKPT_STEP_COMMITTED && ckpt_removal_any(step);
@@ -190,6 +185,8 @@ int complete_step(struct ckpt_fs *fs, struct ckpt_step *of, const struct ckpt_co
 		rc = ckpt_remove_publish(step);
 	if (!rc)
 		rc = ckpt_commit(step, how);
+	if (!rc && ret_step)
+		*ret_step = ckpt_step_ref(step);
 	ckpt_step_unref(step);
 	return rc;
 }
@@ -581,12 +578,12 @@ static bool is_passing(int error)
 static int wait_for_others(struct ckpt_fs *fs, const struct completing *c, pid_t tid, int64_t timeout_ns,
 			   int64_t look_ns, char *ret_name)
 {
-	struct waiter waiter = {fs, tid};
+	struct waiter waiter = {&fs->ending, tid};
 	int64_t end_ns = ckpt_sys.mono_ns() + timeout_ns;
 	int rc;
 
 	while (((rc = lacks(fs, c, ret_name)) == 1 || is_passing(rc)) && ckpt_sys.mono_ns() < end_ns) {
-		if (complete_abandoned(&waiter))
+		if (waiter_is_gone(&waiter))
 			return -EINTR;
 		if (c->step)
 			ckpt_stage_touch(c->step);
@@ -618,7 +615,7 @@ static void run_later(struct call *call)
 	memcpy(&c, call->data, sizeof(c));
 	rc = wait_for_others(call->fs, &c, 0, OTHERS_NS, OTHERS_LATER_NS, lacking);
 	if (!rc) {
-		(void)complete_run(call->fs, &c, 0); // the error log has why not
+		(void)complete_run(call->fs, &c, 0, NULL); // the error log has why not
 		return;
 	}
 	name_of(call->fs, &c, step);
@@ -675,16 +672,16 @@ static void run_settle(struct call *call)
 {
 	struct ckpt_fs *fs = call->fs;
 	int64_t since_ns = ckpt_sys.mono_ns();
-	struct waiter waiter = {fs, 0};
+	struct waiter waiter = {&fs->ending, 0};
 	struct ckpt_deed deed = {.act = CKPT_EVENT_CLOSE, .name = ""};
 	struct completing c;
 
 	memcpy(&c, call->data, sizeof(c));
-	while (is_there(&c) && !is_settled(fs, &c, since_ns) && !complete_abandoned(&waiter))
+	while (is_there(&c) && !is_settled(fs, &c, since_ns) && !waiter_is_gone(&waiter))
 		ckpt_sys.sleep_ns(OTHERS_LATER_NS);
 	c.what.settles = false;
-	if (is_there(&c) && !complete_abandoned(&waiter) && (c.step || !one_save_check(fs, c.dir, &deed)))
-		(void)complete_run(fs, &c, 0); // the error log has why not
+	if (is_there(&c) && !waiter_is_gone(&waiter) && (c.step || !one_save_check(fs, c.dir, &deed)))
+		(void)complete_run(fs, &c, 0, NULL); // the error log has why not
 	else
 		complete_done(fs, &c);
 }
@@ -699,21 +696,23 @@ static int complete_settled(struct ckpt_fs *fs, struct completing *c)
 	return 0;
 }
 
-int complete_run(struct ckpt_fs *fs, struct completing *c, pid_t tid)
+int complete_run(struct ckpt_fs *fs, struct completing *c, pid_t tid, struct ckpt_step **ret_step)
 {
 	char lacking[CKPT_NAME_MAX + 1];
-	struct waiter waiter = {fs, tid};
+	struct waiter waiter = {&fs->ending, tid};
 	struct ckpt_commit how = {
 		.event = c->what.event,
 		.profile = c->what.profile,
 		.metadata = c->what.metadata,
 		.writers_ns = fs->store->settings.open_writers_ns,
 		.leaves_late = c->what.leaves_late,
-		.abandoned = complete_abandoned,
+		.abandoned = waiter_is_gone,
 		.abandoned_arg = &waiter,
 	};
 	int rc;
 
+	if (ret_step)
+		*ret_step = NULL;
 	if (c->what.settles)
 		return complete_settled(fs, c);
 	if (c->what.act == CKPT_EVENT_UNLINK)
@@ -726,7 +725,7 @@ int complete_run(struct ckpt_fs *fs, struct completing *c, pid_t tid)
 		complete_done(fs, c);
 		return rc;
 	}
-	rc = c->step ? complete_step(fs, c->step, &how) : complete_folder(fs, c->dir, &how, NULL);
+	rc = c->step ? complete_step(fs, c->step, &how, ret_step) : complete_folder(fs, c->dir, &how, ret_step);
 
 	if (!rc && c->folder)
 		folder_touch(fs, c->folder);

@@ -6,16 +6,12 @@
 #include "core/profile/profile.h"
 #include "core/save/commit.h"
 #include "fs/call.h"
+#include "fs/waiter.h"
 
-// Asked during a commit on whose end a client waits: whether it has died, or the mount ends.
-struct waiter {
-	struct ckpt_fs *fs;
-	pid_t tid; // 0: nobody waits
-};
-bool complete_abandoned(void *arg); // of a struct waiter
-
-// Commits the step, or what has its place; in one of which something was removed, what is left.
-int complete_step(struct ckpt_fs *fs, struct ckpt_step *step, const struct ckpt_commit *how);
+// Commits the step, or what has its place; in one of which something was removed, what is left. *ret_step: the step that was committed, a
+// reference; NULL: not wanted.
+int complete_step(struct ckpt_fs *fs, struct ckpt_step *step, const struct ckpt_commit *how,
+		  struct ckpt_step **ret_step);
 // The same of a directory of the mount. A plain folder is turned into a step for it, and where that fails is a plain folder
 // again. *ret_step, which may be NULL, is the step then: a reference.
 int complete_folder(struct ckpt_fs *fs, struct node *dir, const struct ckpt_commit *how, struct ckpt_step **ret_step);
@@ -64,8 +60,9 @@ int complete_decide(struct ckpt_fs *fs, struct node *dir, const struct ckpt_deed
 // What this client does says nothing: it copies trees, in no order. Asked while it lives.
 bool complete_is_copier(pid_t tid);
 // Commits it, and lets go of what decide gave. tid: who waits for it, 0 nobody. What close(2), rename(2) or unlink(2) are to
-// answer: a plain folder that cannot be a step is no error of theirs.
-int complete_run(struct ckpt_fs *fs, struct completing *c, pid_t tid);
+// answer: a plain folder that cannot be a step is no error of theirs. *ret_step: the step that is committed now, a reference, for who waits
+// longer (durable.h); NULL: it is not, or not yet.
+int complete_run(struct ckpt_fs *fs, struct completing *c, pid_t tid, struct ckpt_step **ret_step);
 void complete_done(struct ckpt_fs *fs, struct completing *c); // instead of it
 // In the error log: why the step that dir is, or is to be, is not complete.
 void complete_tell(struct ckpt_fs *fs, struct node *dir, const char *name, const char *why);

@@ -34,6 +34,7 @@ static void draft_free(struct draft *d)
 	}
 	ckpt_draft_close(&d->disk);
 	ckpt_step_unref(d->left);
+	ckpt_step_unref(d->completed);
 	if (d->fd >= 0)
 		ckpt_sys.close(d->fd);
 	free(d);

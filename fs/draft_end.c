@@ -9,6 +9,7 @@
 #include "fs/client.h"
 #include "fs/complete.h"
 #include "fs/draft_table.h"
+#include "fs/durable.h"
 #include "fs/folder.h"
 #include "fs/ops.h"
 
@@ -149,12 +150,32 @@ void draft_set_lost(struct ckpt_fs *fs, struct draft *d, int rc)
 	d->lost = rc;
 }
 
+// For who closes it, and waits longer once others can go on. Takes the reference.
+static void keep_completed(struct ckpt_fs *fs, struct draft *d, struct ckpt_step *step)
+{
+	struct ckpt_step *before;
+
+	ckpt_lock_take(&fs->drafts->lock);
+	before = d->completed;
+	d->completed = step;
+	ckpt_lock_drop(&fs->drafts->lock);
+	ckpt_step_unref(before);
+}
+
+static struct ckpt_step *take_completed(struct ckpt_fs *fs, struct draft *d)
+{
+	LOCK_SCOPE(&fs->drafts->lock);
+
+	return TAKE_PTR(d->completed);
+}
+
 // A tracker that says which step is complete: that is committed first. It names one that is not only where others are still to
 // write into that (complete_run()).
 static int complete_named(struct ckpt_fs *fs, struct draft *d)
 {
 	struct ckpt_deed deed = {.act = CKPT_EVENT_CLOSE, .name = d->disk.name, .fd = d->fd};
 	struct completing completing;
+	struct ckpt_step *step = NULL;
 	struct node *dir = NULL;
 	bool copied;
 	pid_t closer;
@@ -173,9 +194,10 @@ static int complete_named(struct ckpt_fs *fs, struct draft *d)
 	if (dir && !copied && complete_watches_close(fs, dir, NULL, d->disk.name))
 		rc = complete_decide(fs, dir, &deed, false, &completing);
 	if (!rc)
-		rc = complete_run(fs, &completing, closer);
+		rc = complete_run(fs, &completing, closer, &step);
 	else if (rc == -ENOENT || rc == -EINVAL)
 		rc = 0;
+	keep_completed(fs, d, step);
 	node_unref(fs, dir);
 	return rc;
 }
@@ -202,7 +224,8 @@ static bool decide_once(struct ckpt_fs *fs, struct draft *d)
 
 // A file whose content says that its folder is a complete step, after its publication. The kernel has no descriptor of such a
 // file (complete_watches_node), and ours that writes it is closed for the commit. tid: who waits, 0 nobody.
-static int complete_folder_of(struct ckpt_fs *fs, struct node *n, struct handle *h, pid_t tid)
+static int complete_folder_of(struct ckpt_fs *fs, struct node *n, struct handle *h, pid_t tid,
+			      struct ckpt_step **ret_step)
 {
 	struct ckpt_deed deed = {.act = CKPT_EVENT_CLOSE, .tid = tid};
 	CLEANUP_FD int fd = -1;
@@ -229,7 +252,7 @@ static int complete_folder_of(struct ckpt_fs *fs, struct node *n, struct handle 
 			if (*completing.what.beside)
 				complete_done(fs, &completing); // that was done before
 			else
-				rc = complete_run(fs, &completing, tid);
+				rc = complete_run(fs, &completing, tid, ret_step);
 			if (h && h->fd >= 0 && !node_is_top(dir))
 				write_on(h);
 		}
@@ -423,6 +446,7 @@ static void run_flush(struct call *c)
 	struct draft *d = h->draft;
 	pid_t tid = fuse_req_ctx(c->req)->pid, process = client_process(tid);
 	bool killed = client_was_killed(tid), copied = complete_is_copier(tid);
+	struct ckpt_step *step = NULL;
 	int rc = 0;
 
 	if (draft_is_output(c->fs, h, tid))
@@ -445,8 +469,12 @@ static void run_flush(struct call *c)
 		close_locked(d, h->opener);
 		ckpt_lock_drop(&c->fs->drafts->lock);
 		rc = draft_settle(c->fs, d, process != 0);
-		if (!rc && decide_once(c->fs, d))
-			rc = complete_folder_of(c->fs, h->node, h, tid);
+		step = take_completed(c->fs, d);
+		if (!rc && !step && decide_once(c->fs, d))
+			rc = complete_folder_of(c->fs, h->node, h, tid, &step);
+		if (!rc)
+			rc = durable_wait(step, (struct waiter){&c->fs->ending, tid});
+		ckpt_step_unref(step);
 	} else {
 		draft_shared_is_live(c->fs, d);
 	}
@@ -514,7 +542,7 @@ static void run_release(struct call *c)
 	node_ref(c->fs, n);
 	handle_release(c->fs, c->req, h);
 	if (decide_once(c->fs, d))
-		(void)complete_folder_of(c->fs, n, NULL, 0);
+		(void)complete_folder_of(c->fs, n, NULL, 0, NULL);
 	node_unref(c->fs, n);
 	draft_unref(c->fs, d);
 	reply_error(c->req, 0);

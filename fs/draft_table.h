@@ -33,17 +33,19 @@ struct draft {
 	struct handle *writers; // by draft_next
 	unsigned joining;       // opens for writing under way
 	struct invitation *invited;
-	struct ckpt_step *left;       // a resting one (draft_left.c): its session, a reference
-	bool replaces;                // there is an old file
-	bool opened;                  // somebody has had it open
-	bool publishing;              // announced on changed
-	bool killed;                  // a writer was
-	bool told;                    // that it was not published is in errors
-	pid_t closer;                 // process that closed it last, 0 not known
-	bool copied;                  // somebody who did so is a program that copies trees
-	bool decided;                 // whether it completes its folder
-	bool short_of_room;           // a write of it was refused
-	int lost;                     // what the disk said of bytes that it has not taken
+	struct ckpt_step *left; // a resting one (draft_left.c): its session, a reference
+	struct ckpt_step
+		*completed; // the step that its publication has completed, a reference, until its closer takes it
+	bool replaces;      // there is an old file
+	bool opened;        // somebody has had it open
+	bool publishing;    // announced on changed
+	bool killed;        // a writer was
+	bool told;          // that it was not published is in errors
+	pid_t closer;       // process that closed it last, 0 not known
+	bool copied;        // somebody who did so is a program that copies trees
+	bool decided;       // whether it completes its folder
+	bool short_of_room; // a write of it was refused
+	int lost;           // what the disk said of bytes that it has not taken
 	struct draft_seen left_as;    // of one that was left over: as it was then
 	struct draft_seen written;    // trackers: when something was first seen in it
 	struct draft_seen last_write; // and as it was when it was looked at last

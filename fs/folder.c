@@ -5,6 +5,7 @@
 #include "core/save/stage.h"
 #include "core/step/follow.h"
 #include "core/step/store_folder.h"
+#include "fs/tell.h"
 
 #include <fcntl.h>
 #include <stdio.h>
@@ -155,7 +156,7 @@ void folder_forget(struct ckpt_fs *fs, struct node *top)
 	}
 	names_unlock(fs);
 	if (folder)
-		(void)fuse_lowlevel_notify_inval_entry(fs->se, node_id(fs, folder), name, strlen(name));
+		tell_name(fs->store, fs->se, node_id(fs, folder), name);
 	if (folder && folder->kind == NODE_FILES)
 		folder_touch(fs, folder);
 	node_unref(fs, folder);

@@ -23,6 +23,8 @@
 //   ops_space fallocate, copies, holes                   unwritten  files of committed steps, open for writing
 //   ops_lookup  what names lead to     beside    editors' files in committed steps
 //   others    the plain tree, which other nodes change, too
+//   durable   waiting for the object store              tell      words to the kernel
+//   waiter    a client that waits
 #pragma once
 
 #include "core/step/store.h"

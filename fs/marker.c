@@ -5,6 +5,7 @@
 #include "core/step/errlog.h"
 #include "fs/client.h"
 #include "fs/complete.h"
+#include "fs/durable.h"
 #include "fs/folder.h"
 
 #include <fcntl.h>
@@ -310,7 +311,8 @@ static void name_of(struct ckpt_fs *fs, struct handle *h, struct ckpt_step_name 
 }
 
 // Of a plain folder: a second marker of the same handle is for the step that it became.
-static int commit_folder(struct ckpt_fs *fs, struct handle *h, const struct ckpt_commit *how)
+static int commit_folder(struct ckpt_fs *fs, struct handle *h, const struct ckpt_commit *how,
+			 struct ckpt_step **ret_step)
 {
 	struct node *dir = NULL;
 	int rc = -ESTALE;
@@ -323,12 +325,14 @@ static int commit_folder(struct ckpt_fs *fs, struct handle *h, const struct ckpt
 	names_unlock(fs);
 	if (dir)
 		rc = complete_folder(fs, dir, how, &h->marker->step);
+	if (h->marker->step)
+		*ret_step = ckpt_step_ref(h->marker->step);
 	node_unref(fs, dir);
 	return rc;
 }
 
-// One attempt with what the handle holds now. tid 0: nobody waits.
-static int attempt(struct ckpt_fs *fs, struct handle *h, pid_t tid)
+// One attempt with what the handle holds now. tid 0: nobody waits. *ret_step: the step that it has committed, a reference; else NULL.
+static int attempt(struct ckpt_fs *fs, struct handle *h, pid_t tid, struct ckpt_step **ret_step)
 {
 	struct marker_handle *mh = h->marker;
 	CLEANUP_FREE char *text = NULL;
@@ -338,6 +342,7 @@ static int attempt(struct ckpt_fs *fs, struct handle *h, pid_t tid)
 	size_t len;
 	int rc;
 
+	*ret_step = NULL;
 	ckpt_lock_take(&h->node->use->lock);
 	len = mh->len;
 	text = malloc(len + 1);
@@ -357,30 +362,38 @@ static int attempt(struct ckpt_fs *fs, struct handle *h, pid_t tid)
 				: rc == -EFBIG ? "more than 65536 bytes"
 					       : "could not be read");
 	} else {
-		struct waiter waiter = {fs, tid};
+		struct waiter waiter = {&fs->ending, tid};
 		struct ckpt_commit how = {
 			.event = "marker",
 			.profile = "generic",
 			.metadata = json,
 			.writers_ns = fs->store->settings.open_writers_ns,
-			.abandoned = complete_abandoned,
+			.abandoned = waiter_is_gone,
 			.abandoned_arg = &waiter,
 		};
 
-		rc = mh->step ? complete_step(fs, mh->step, &how) : commit_folder(fs, h, &how);
+		rc = mh->step ? complete_step(fs, mh->step, &how, ret_step) : commit_folder(fs, h, &how, ret_step);
 	}
 	if (!rc)
 		folder_touch_above(fs, h->node); // it shows a new step
-	ckpt_lock_take(&h->node->use->lock);
-	mh->attempted = true;
-	mh->result = rc;
-	ckpt_lock_drop(&h->node->use->lock);
 	return rc;
 }
 
 static void run_flush(struct call *c)
 {
-	reply_error(c->req, attempt(c->fs, handle_of(&c->fi), fuse_req_ctx(c->req)->pid));
+	struct handle *h = handle_of(&c->fi);
+	pid_t tid = fuse_req_ctx(c->req)->pid;
+	struct ckpt_step *step;
+	int rc = attempt(c->fs, h, tid, &step);
+
+	if (!rc)
+		rc = durable_wait(step, (struct waiter){&c->fs->ending, tid});
+	ckpt_step_unref(step);
+	ckpt_lock_take(&h->node->use->lock);
+	h->marker->attempted = true;
+	h->marker->result = rc;
+	ckpt_lock_drop(&h->node->use->lock);
+	reply_error(c->req, rc);
 }
 
 static struct call call_with(fuse_req_t req, struct handle *h, void (*run)(struct call *c))
@@ -468,8 +481,10 @@ static void run_release(struct call *c)
 {
 	struct handle *h = handle_of(&c->fi);
 	fuse_req_t req = c->req;
+	struct ckpt_step *step;
 
-	(void)attempt(c->fs, h, 0); // nobody is left to be told; the error log has it
+	(void)attempt(c->fs, h, 0, &step); // nobody is left to be told; the error log has it
+	ckpt_step_unref(step);
 	marker_handle_free(c->fs, h);
 	reply_error(req, 0);
 }

@@ -12,6 +12,7 @@
 #include "core/base/log.h"
 #include "core/base/sys.h"
 #include "core/base/util.h"
+#include "core/remote/remote.h"
 #include "core/step/holder.h"
 #include "core/step/mounts.h"
 #include "core/step/successor.h"
@@ -35,6 +36,7 @@
 #include "fs/others.h"
 #include "fs/shown.h"
 #include "fs/signals.h"
+#include "fs/tell.h"
 #include "fs/unstage.h"
 
 #include <fcntl.h>
@@ -455,6 +457,12 @@ static int open_store(struct ckpt_fs *fs)
 			     &fs->mount->settings, &fs->store);
 	if (rc)
 		return mount_explain_open(fs->mount, rc);
+	if (fs->store->settings.durability == CKPT_DURABILITY_REMOTE && !*ckpt_remote_of(fs->store))
+		return mount_fail(
+			-EINVAL,
+			"leave it out, `ckptfs config STORE durability=` if the store says so; or mount s3://...",
+			"%s: durability=remote needs a store with a URL, and this one is on this disk alone",
+			fs->mount->store);
 	if (!fs->mount->readonly)
 		beside_sweep(fs->store);
 	fs->store->calls.write_back = handle_write_back;
@@ -539,6 +547,7 @@ static int serve(const struct ckpt_mount *m, const char *mountpoint)
 	call_drain(INT64_MAX);
 	if (fs.store)
 		end_closing(&fs);
+	tell_drain();
 	// Only now, when nobody is left to tell the kernel anything: this closes the device, and its number goes to the next
 	// file that is opened.
 	if (fs.se)
@@ -585,6 +594,7 @@ void ckpt_mount_without_kernel_end(struct ckpt_fs *fs)
 		return;
 	call_drain(INT64_MAX);
 	ckpt_store_rest(fs->store);
+	tell_drain();
 	close_store(fs);
 	if (fs->se)
 		fuse_session_destroy(fs->se);

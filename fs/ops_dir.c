@@ -10,6 +10,7 @@
 #include "fs/beside.h"
 #include "fs/call.h"
 #include "fs/control.h"
+#include "fs/durable.h"
 #include "fs/folder.h"
 #include "fs/handle.h"
 #include "fs/latest.h"
@@ -360,6 +361,8 @@ static void run_fsyncdir(struct call *c)
 				rc = ckpt_stage_make_durable(p.step, true);
 		} else {
 			rc = ckpt_change_publish(p.step);
+			if (!rc)
+				rc = durable_wait(p.step, (struct waiter){&c->fs->ending, fuse_req_ctx(c->req)->pid});
 		}
 		place_done(&p);
 	}

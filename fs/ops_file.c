@@ -11,6 +11,7 @@
 #include "fs/complete.h"
 #include "fs/control_file.h"
 #include "fs/draft.h"
+#include "fs/durable.h"
 #include "fs/folder.h"
 #include "fs/handle.h"
 #include "fs/limit.h"
@@ -714,6 +715,8 @@ static void run_fsync(struct call *c)
 		rc = ckpt_stage_make_durable(step, true);
 	if (!rc && step)
 		rc = ckpt_change_publish(step);
+	if (!rc && step && ckpt_step_state(step) == CKPT_STEP_COMMITTED)
+		rc = durable_wait(step, (struct waiter){&c->fs->ending, fuse_req_ctx(c->req)->pid});
 	ckpt_step_unref(step);
 	reply_error(c->req, rc);
 }

@@ -14,6 +14,7 @@
 #include "fs/complete.h"
 #include "fs/control_file.h"
 #include "fs/draft.h"
+#include "fs/durable.h"
 #include "fs/folder.h"
 #include "fs/handle.h"
 #include "fs/latest.h"
@@ -164,6 +165,7 @@ static void run_unlink_completing(struct call *c)
 	struct ckpt_deed deed = {.act = CKPT_EVENT_UNLINK, .name = c->name, .fd = -1, .tid = fuse_req_ctx(c->req)->pid};
 	CLEANUP_FD int dirfd = node_open(c->fs, c->node, O_RDONLY | O_DIRECTORY);
 	struct completing completing;
+	struct ckpt_step *step = NULL;
 	struct live_child child;
 	int rc = dirfd < 0 ? dirfd : look_at_child(c->fs, c->node, dirfd, c->name, &child);
 
@@ -172,7 +174,10 @@ static void run_unlink_completing(struct call *c)
 	if (rc == -ENOENT || rc == -EINVAL)
 		rc = 0;
 	else if (!rc)
-		rc = complete_run(c->fs, &completing, fuse_req_ctx(c->req)->pid);
+		rc = complete_run(c->fs, &completing, deed.tid, &step);
+	if (!rc)
+		rc = durable_wait(step, (struct waiter){&c->fs->ending, deed.tid});
+	ckpt_step_unref(step);
 	if (rc) {
 		reply_error(c->req, rc);
 		return;

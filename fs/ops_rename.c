@@ -22,6 +22,7 @@
 #include "fs/complete.h"
 #include "fs/control_file.h"
 #include "fs/draft.h"
+#include "fs/durable.h"
 #include "fs/folder.h"
 #include "fs/latest.h"
 #include "fs/ops.h"
@@ -106,7 +107,7 @@ static struct ckpt_commit commit_as(struct call *c, const char *folder_id, struc
 		.profile = ckpt_profile_of_temp(c->name),
 		.writers_ns = MIN(COMPLETE_LOCKED_NS, c->fs->store->settings.open_writers_ns),
 		.leaves_late = true, // the kernel holds locks meanwhile: other ranks' files join at their close
-		.abandoned = complete_abandoned,
+		.abandoned = waiter_is_gone,
 		.abandoned_arg = waiter,
 	};
 }
@@ -145,7 +146,7 @@ static int rename_step(struct call *c, struct ckpt_step *step)
 	if (rc)
 		return rc;
 	if (ckpt_name_is_temp(c->name) && !ckpt_name_is_temp(c->other_name)) {
-		struct waiter waiter = {fs, fuse_req_ctx(c->req)->pid};
+		struct waiter waiter = {&fs->ending, fuse_req_ctx(c->req)->pid};
 		struct ckpt_commit how = commit_as(c, id, &waiter);
 
 		rc = ckpt_commit(step, &how);
@@ -240,6 +241,23 @@ static struct ckpt_step *find_settled(struct ckpt_store *s, const char *id, cons
 	return step;
 }
 
+// A step that is one now, under its new name, is to be in the object store, too, if that is wanted. Where it is not, the rename has happened
+// all the same: the kernel looks both names up again.
+static void reply_renamed(struct call *c, int rc, struct ckpt_step *step)
+{
+	struct fuse_session *se = c->fs->se;
+	fuse_ino_t from = node_id(c->fs, c->node), to = node_id(c->fs, c->other);
+	bool waits = !rc && step && ckpt_step_state(step) == CKPT_STEP_COMMITTED;
+
+	if (waits)
+		rc = durable_wait(step, (struct waiter){&c->fs->ending, fuse_req_ctx(c->req)->pid});
+	reply_error(c->req, rc);
+	if (!rc || !waits)
+		return;
+	(void)fuse_lowlevel_notify_inval_entry(se, from, c->name, strlen(c->name));
+	(void)fuse_lowlevel_notify_inval_entry(se, to, c->other_name, strlen(c->other_name));
+}
+
 // Runs on a thread of its own. step is found again by its name: the kernel has locked the folder, so it is the same.
 static void run_rename_step(struct call *c)
 {
@@ -269,9 +287,9 @@ static void run_rename_step(struct call *c)
 			move_name(c, n);
 		node_forget(c->fs, n, 1);
 	}
+	reply_renamed(c, rc, step);
 	ckpt_step_unref(step);
 	ckpt_step_unref(into);
-	reply_error(c->req, rc);
 }
 
 // --- Files and directories --------------------------------------------------------------------------------------------
@@ -554,6 +572,8 @@ static void run_complete(struct call *c)
 	struct after_rename after;
 	struct ckpt_fs *fs = c->fs;
 	fuse_ino_t dir = node_id(fs, c->node);
+	pid_t tid = fuse_req_ctx(c->req)->pid;
+	struct ckpt_step *step = NULL;
 	char name[CKPT_NAME_MAX + 1], other_name[CKPT_NAME_MAX + 1];
 	bool undone;
 	int rc;
@@ -561,7 +581,10 @@ static void run_complete(struct call *c)
 	memcpy(&after, c->data, sizeof(after));
 	memcpy(name, c->name, sizeof(name));
 	memcpy(other_name, c->other_name, sizeof(other_name));
-	rc = after.error ? after.error : complete_run(fs, &after.completing, fuse_req_ctx(c->req)->pid);
+	rc = after.error ? after.error : complete_run(fs, &after.completing, tid, &step);
+	if (!rc)
+		rc = durable_wait(step, (struct waiter){&fs->ending, tid});
+	ckpt_step_unref(step);
 	undone = !rc || !take_name_back(c, &after);
 	if (!rc && *after.aside)
 		ckpt_sys.unlink(fs->store->trash_fd, after.aside, 0);
@@ -681,11 +704,11 @@ static bool gives_step_name(struct call *c)
 	return gives;
 }
 
-// 1: it is renamed as a plain folder.
-static int commit_folder(struct call *c)
+// 1: it is renamed as a plain folder. *ret_step: it is committed as this step, a reference.
+static int commit_folder(struct call *c, struct ckpt_step **ret_step)
 {
 	char id[CKPT_FOLDER_ID_LEN + 1];
-	struct waiter waiter = {c->fs, fuse_req_ctx(c->req)->pid};
+	struct waiter waiter = {&c->fs->ending, fuse_req_ctx(c->req)->pid};
 	struct ckpt_commit how = commit_as(c, id, &waiter);
 	struct fuse_entry_param e = {0};
 	struct node *n;
@@ -704,6 +727,7 @@ static int commit_folder(struct call *c)
 	if (!rc) {
 		move_name(c, n);
 		touch_folders(c);
+		*ret_step = node_step(c->fs, n);
 	}
 	node_forget(c->fs, n, 1);
 	return rc;
@@ -711,13 +735,14 @@ static int commit_folder(struct call *c)
 
 static void run_rename_to_step(struct call *c)
 {
-	struct ckpt_step *run = node_step(c->fs, c->node);
+	struct ckpt_step *run = node_step(c->fs, c->node), *step = NULL;
 	int rc = run ? unstage(c->fs, run) : 0;
 
 	ckpt_step_unref(run);
-	rc = rc ? 1 : commit_folder(c);
+	rc = rc ? 1 : commit_folder(c, &step);
 	if (rc != 1) {
-		reply_error(c->req, rc);
+		reply_renamed(c, rc, step);
+		ckpt_step_unref(step);
 		return;
 	}
 	c->run = run_rename_live;

@@ -6,6 +6,7 @@
 #include "core/remote/tree.h"
 #include "fs/call.h"
 #include "fs/draft.h"
+#include "fs/tell.h"
 
 #include <fcntl.h>
 #include <stdio.h>
@@ -96,7 +97,7 @@ static void tell_kernel(struct ckpt_fs *fs, struct node *dir, const char *name)
 {
 	if (!dir || !fs->se)
 		return;
-	(void)fuse_lowlevel_notify_inval_entry(fs->se, node_id(fs, dir), name, strlen(name));
+	tell_name(fs->store, fs->se, node_id(fs, dir), name);
 	(void)fuse_lowlevel_notify_inval_inode(fs->se, node_id(fs, dir), 0, 0);
 }
 

@@ -3,6 +3,7 @@
 #include "core/base/util.h"
 #include "core/cold/file.h"
 #include "fs/node.h"
+#include "fs/tell.h"
 
 #include <limits.h>
 #include <string.h>
@@ -48,7 +49,7 @@ void shown_forget(struct ckpt_fs *fs, struct ckpt_step *step, struct ckpt_manife
 	dir = find_entry(fs, step, &parent);
 	if (!dir)
 		return;
-	(void)fuse_lowlevel_notify_inval_entry(fs->se, node_id(fs, dir), e.name, strlen(e.name));
+	tell_name(fs->store, fs->se, node_id(fs, dir), e.name);
 	(void)fuse_lowlevel_notify_inval_inode(fs->se, node_id(fs, dir), 0, 0);
 	node_unref(fs, dir);
 }

@@ -61,6 +61,14 @@ static char *done(void)
 	return strdup("{\"ok\":true}");
 }
 
+// Of a commit. Whoever has asked for it waits for the object store by himself, as `ckptfs wait` does: a request holds one of few places.
+static char *committed(const struct ckpt_fs *fs)
+{
+	return strdup(fs->store->settings.durability == CKPT_DURABILITY_REMOTE
+			      ? "{\"ok\":true,\"durability\":\"remote\"}"
+			      : "{\"ok\":true}");
+}
+
 // --- abort --------------------------------------------------------------------------------------------------------------
 
 #define UNFINISHED (1u << CKPT_STEP_STAGED | 1u << CKPT_STEP_COMMITTING | 1u << CKPT_STEP_LEFT)
@@ -287,7 +295,7 @@ static char *answer_commit(struct ckpt_fs *fs, const char *session, const char *
 			       "`ckptfs abort` keeps the version before; or write that file again first");
 	if (rc == -ENOTDIR)
 		return refusal(ENOTDIR, "it is one file, not a step", "copy it from .ckptfs/staged in the mount");
-	return rc ? failure(rc, ".ckptfs/errors in the mount says more") : done();
+	return rc ? failure(rc, ".ckptfs/errors in the mount says more") : committed(fs);
 }
 
 // --- delete, undelete, move ---------------------------------------------------------------------------------------------

@@ -130,26 +130,6 @@ static int set_log_level(struct ckpt_mount *m, const char *name, const char *val
 	return bad(name, value, "error, warn, info or debug");
 }
 
-// Options whose default is all that this version does: that word is accepted, the others come later.
-static int set_default_only(struct ckpt_mount *m __attribute__((unused)), const char *name, const char *value)
-{
-	static const struct {
-		const char *name, *value, *comes_with;
-	} defaults[] = {
-		{"durability", "local", "object stores"},
-	};
-	size_t i = 0;
-	CLEANUP_FREE char *what = NULL, *hint = NULL;
-
-	while (strcmp(defaults[i].name, name))
-		i++;
-	if (!strcmp(value, defaults[i].value))
-		return 0;
-	what = ckpt_text("-o %s=%s", name, value);
-	hint = ckpt_text("leave it out; what this version does is %s=%s", name, defaults[i].value);
-	return ckpt_usage(what, hint, "comes with %s", defaults[i].comes_with);
-}
-
 // What the backend makes of it is said when it is opened.
 static int set_remote(struct ckpt_mount *m, const char *name, const char *value)
 {
@@ -175,8 +155,6 @@ static const struct mount_option options[] = {
 	{"uid", set_uid, "USER", "all files belong to this user, by name or number"},
 	{"gid", set_gid, "GROUP", "all files belong to this group, by name or number"},
 	{"umask", set_umask, "MODE", "remove these bits (octal) from the modes that are shown"},
-	{"durability", set_default_only, "local",
-	 "a commit is done when it is on this disk; the only value in this version"},
 	{"work_dir", set_work_dir, "DIR",
 	 "a store with a URL: the directory of this node's part of it, which has what is not pushed yet; else where "
 	 "the index is (default: in the store)"},

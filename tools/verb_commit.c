@@ -12,6 +12,7 @@
 #include "core/step/settings.h"
 #include "core/step/trash.h"
 #include "tools/act.h"
+#include "tools/arrival.h"
 #include "tools/output.h"
 #include "tools/session.h"
 
@@ -99,15 +100,20 @@ static void print_done(const char *store, const json_t *rows, const json_t *row)
 
 static int commit_one(const char *store, const json_t *rows, const json_t *row, const char *metadata)
 {
+	json_t *reply = NULL;
 	const struct ckpt_verb_act act = {.verb = "commit",
 					  .sessions = true,
 					  .metadata = metadata,
 					  .at_rest = commit_at_rest,
-					  .hint = commit_hint};
+					  .hint = commit_hint,
+					  .reply = &reply};
 	int rc = ckpt_act_on(store, word_of(row), ckpt_session_text(row, "id"), &act);
 
 	if (!rc && !ckpt_output.json && !ckpt_output.quiet)
 		print_done(store, rows, row);
+	if (!rc)
+		rc = ckpt_arrival_await(store, word_of(row), ckpt_session_text(row, "id"), reply);
+	json_decref(reply);
 	return rc;
 }
 

@@ -13,6 +13,7 @@
 #include "core/step/folders.h"
 #include "core/step/trash.h"
 #include "tools/act.h"
+#include "tools/arrival.h"
 #include "tools/output.h"
 #include "tools/progress.h"
 #include "tools/tree.h"
@@ -62,6 +63,9 @@ struct save {
 	const char *from;
 	int from_fd;
 	struct ckpt_tree tree;
+	// Of what was committed.
+	char session[CKPT_UUID_LEN + 1];
+	json_t *reply; // of the mount; NULL: at rest
 };
 
 static int fill(struct save *v, int sessions_fd, const char *session)
@@ -116,9 +120,10 @@ static int save_mounted(struct save *v)
 	session = json_string_value(json_object_get(reply, "session"));
 	rc = fill(v, sessions_fd, session ? session : "");
 	if (!rc)
-		rc = ckpt_act_ask(v->store, v->name, session, &commit, NULL);
+		rc = ckpt_act_ask(v->store, v->name, session, &commit, &v->reply);
 	if (rc && session)
 		(void)ckpt_act_ask(v->store, v->name, session, &abort_it, NULL);
+	snprintf(v->session, sizeof(v->session), "%s", session ? session : "");
 	json_decref(reply);
 	return rc;
 }
@@ -153,6 +158,8 @@ static int save_at_rest(struct save *v)
 		rc = ckpt_fail_errno(v->name, ckpt_replace_hint(rc), rc);
 	else
 		rc = fill(v, l.store->sessions_fd, step->session);
+	if (step)
+		memcpy(v->session, step->session, sizeof(v->session));
 	if (!rc)
 		rc = commit_here(v, step, id, name);
 	if (rc && step)
@@ -177,6 +184,11 @@ static int save(struct save *v)
 		if (rc == -ENOENT)
 			rc = save_at_rest(v);
 		rc = stop_end(rc);
+		signal(SIGINT, SIG_DFL); // it is a step by now
+		signal(SIGTERM, SIG_DFL);
+		if (!rc)
+			rc = ckpt_arrival_await(v->store, v->name, v->session, v->reply);
+		json_decref(v->reply);
 	}
 	close(v->from_fd);
 	if (!rc)

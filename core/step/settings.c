@@ -92,6 +92,17 @@ static const struct ckpt_setting table[] = {
 		.help = "a commit that makes no progress fails after this",
 	},
 	{
+		.name = "durability",
+		.kind = CKPT_SETTING_CHOICE,
+		.at = FIELD(durability),
+		.initial = "local",
+		.value = "local|remote",
+		.wants = "local or remote",
+		.choices = {[CKPT_DURABILITY_LOCAL] = "local", [CKPT_DURABILITY_REMOTE] = "remote"},
+		.help = "where a step is when the call that completes it returns: on the disk of this node, or in the "
+			"object store, too. remote needs a store with a URL",
+	},
+	{
 		.name = "staging_ttl",
 		.kind = CKPT_SETTING_DURATION,
 		.at = FIELD(staging_ttl_ns),

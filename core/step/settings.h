@@ -18,6 +18,12 @@ enum ckpt_amend {
 	CKPT_AMEND_DENY,    // EROFS: it can only be deleted
 };
 
+// Where a step is when the call that completes it has returned.
+enum ckpt_durability {
+	CKPT_DURABILITY_LOCAL,  // on the disk of this node
+	CKPT_DURABILITY_REMOTE, // and in the object store
+};
+
 #define CKPT_HOT_ALL UINT64_MAX
 #define CKPT_QUIET_OFF 0 // of commit_quiet_ns
 
@@ -54,7 +60,8 @@ struct ckpt_settings {
 	uint64_t trash_limit;      // what they may take (room.h): a share
 	uint64_t trash_reserve;    // what stays free as long as there are some: a share, CKPT_SHARE_AUTO
 	int64_t staging_ttl_ns;    // an unfinished step with a temp name that nobody has changed for so long is dropped
-	int64_t commit_quiet_ns;   // a step that nobody changes for so long is complete; CKPT_QUIET_OFF
+	enum ckpt_durability durability;
+	int64_t commit_quiet_ns; // a step that nobody changes for so long is complete; CKPT_QUIET_OFF
 	enum ckpt_amend amend;
 	uint64_t profiles;   // which frameworks' last act completes a step (profile.h)
 	bool seal;           // a mount seals behind

@@ -462,7 +462,7 @@ WRONG = [[], ["nosuchverb"], ["ls", "--nosuch"], ["ls", "-Z", "STORE"], ["ls", "
          ["should-save"], ["should-save", "STORE"], ["should-save", "STORE", "soon"], ["should-save", "STORE", "-1"], ["should-save", "STORE", "99999999999999999999"], ["should-save", "STORE", "1", "2"],
          ["index"], ["index", "STORE"], ["index", "check", "STORE", "1000"], ["diff"], ["diff", "STORE", "1000"], ["diff", "STORE", "1", "2", "3"],
          ["diff", "--arrays=1", "STORE", "1000", "2000"], ["du", "--nosuch"], ["du", "STORE", "1000/config.json"], ["bench"], ["bench", "a", "b"], ["help", "a", "b"],
-         ["mount", "-o", "colour=3", "STORE", "a"], ["mount", "-o", "durability=remote", "STORE", "a"], ["mount", "-o", "ro=1", "STORE", "a"], ["ls", "http://x/y"],
+         ["mount", "-o", "colour=3", "STORE", "a"], ["mount", "-o", "durability=far", "STORE", "a"], ["mount", "-o", "ro=1", "STORE", "a"], ["ls", "http://x/y"],
          ["resolve", "--run", "nowhere"], ["resolve", "--load-full-state-path", "STORE", "--run", "STORE/a"]]
 REFUSED = [["ls", "nowhere"], ["ls", "/"], ["ls", "STORE", "nosuch"], ["ls", "STORE", "1000/nosuch"], ["ls", "STORE", "trash/1000"], ["info", "STORE", "1000/a/b"],
            ["cat", "STORE", "1000", "nosuch"], ["cat", "STORE", "1000", "params"], ["verify", "STORE", "nosuch"], ["abort", "STORE", "nosuch"],

@@ -1,7 +1,7 @@
 """The contract, sentence by sentence: what a user is told of the mount, and nothing about how it is kept.
 
 Each test is named for the sentence that it shows. The depth is elsewhere: test_derive, test_reopen, test_amend, test_files,
-test_commit_*, test_remove, test_move, test_latest. Not here, because not in this version: quotas, durability=remote, views of
+test_commit_*, test_remove, test_move, test_latest. Not here, because not in this version: quotas, views of
 arrays, and the markers of the frameworks themselves.
 """
 

@@ -1,0 +1,79 @@
+#include "tools/arrival.h"
+
+#include "core/base/sys.h"
+#include "core/base/util.h"
+#include "core/remote/arrival.h"
+#include "core/step/follow.h"
+#include "core/step/holder.h"
+#include "tools/listing.h"
+#include "tools/output.h"
+#include "tools/progress.h"
+
+#include <stdio.h>
+
+#define POLL_NS INT64_C(100000000)
+
+enum { NOT_YET = -1 }; // beside exit statuses
+
+// Only a mount pushes.
+static int look(struct ckpt_listing *l, const char *store, const char *word, struct ckpt_arrival *a)
+{
+	int rc = ckpt_follow_refresh(l->store);
+
+	if (rc)
+		return ckpt_fail_errno(store, NULL, rc);
+	if (!ckpt_arrival_look(l->store, a))
+		return 0;
+	return ckpt_store_holder(store, NULL)
+		       ? ckpt_fail(word, "`ckptfs mount` the store: a mount pushes what waits",
+				   "not in the object store yet, and nobody has the store mounted")
+		       : NOT_YET;
+}
+
+// The setting is that of the mount, or of the store at rest.
+static bool is_wanted(const char *store, const json_t *reply)
+{
+	struct ckpt_settings settings;
+	bool is;
+
+	if (reply)
+		return json_object_get(reply, "durability");
+	if (ckpt_store_settings(store, &settings))
+		return false;
+	is = settings.durability == CKPT_DURABILITY_REMOTE;
+	ckpt_settings_done(&settings);
+	return is;
+}
+
+static void tell_name(const char *word, const struct ckpt_arrival *a)
+{
+	const char *leaf = strrchr(word, '/') ? strrchr(word, '/') + 1 : word;
+
+	if (*a->name && strcmp(a->name, leaf) && strstr(a->name, CKPT_NAME_CONFLICT))
+		ckpt_note("%s is called %s: another node has saved a step of this name first", word, a->name);
+}
+
+int ckpt_arrival_await(const char *store, const char *word, const char *session, const json_t *reply)
+{
+	CLEANUP_FREE char *label = ckpt_text("pushing %s", word);
+	struct ckpt_arrival a = {0};
+	struct ckpt_listing l;
+	int rc;
+
+	if (!is_wanted(store, reply))
+		return 0;
+	rc = ckpt_listing_open(store, CKPT_STORE_READ, &l);
+	if (rc)
+		return rc;
+	snprintf(a.session, sizeof(a.session), "%s", session);
+	ckpt_progress_start(label, 0, 0);
+	while ((rc = look(&l, store, word, &a)) == NOT_YET) {
+		ckpt_sys.sleep_ns(POLL_NS);
+		ckpt_progress_update(0);
+	}
+	ckpt_progress_stop();
+	if (!rc)
+		tell_name(word, &a);
+	ckpt_listing_close(&l);
+	return rc;
+}

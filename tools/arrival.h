@@ -1,0 +1,10 @@
+// Waiting, by a verb that has committed a step, until it is in the object store: durability=remote.
+//
+// Threads: one. Blocks until then. Failures are said on stderr, once.
+#pragma once
+
+#include <jansson.h>
+
+// The step of this session, or what has its place since. reply: the mount's answer to the commit, NULL: it was committed at rest, where
+// nobody pushes it. 0: it is there, or the setting is another one; else an exit status. A name that was lost to another node is said.
+int ckpt_arrival_await(const char *store, const char *word, const char *session, const json_t *reply);
