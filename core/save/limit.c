@@ -13,6 +13,7 @@
 #include "core/base/uuid.h"
 #include "core/base/walk.h"
 #include "core/save/share.h"
+#include "core/state/shared.h"
 #include "core/step/behind.h"
 #include "core/step/drafts.h"
 #include "core/step/errlog.h"
@@ -131,6 +132,43 @@ static int add_file(void *arg, int dirfd, const char *name, const struct statx *
 	return rc || !is_new ? rc : add_bytes(t, stx->stx_uid, stx->stx_blocks * 512);
 }
 
+// Whether all of the directory counts.
+static int look_attached(void *arg __attribute__((unused)), const struct ckpt_state *state)
+{
+	return ckpt_state_is_attached(state);
+}
+
+static bool counts_all(const struct ckpt_store *s)
+{
+	return ckpt_journal_look(s->journal, look_attached, NULL);
+}
+
+static int add_any_file(void *arg, int dirfd __attribute__((unused)), const char *name __attribute__((unused)),
+			const struct statx *stx)
+{
+	struct tally *t = arg;
+	uint64_t ino = stx->stx_ino;
+	bool is_new = true;
+	int rc = 0;
+
+	if (t->stop && __atomic_load_n(t->stop, __ATOMIC_RELAXED))
+		return -EINTR;
+	if (S_ISREG(stx->stx_mode) && stx->stx_nlink > 1)
+		rc = ckpt_keys_add(&t->seen, &ino, 1, &is_new);
+	t->bytes += rc || !is_new || !S_ISREG(stx->stx_mode) ? 0 : stx->stx_blocks * 512;
+	return rc;
+}
+
+static int take_all(struct ckpt_store *s, struct tally *t)
+{
+	CLEANUP(tally_done) struct tally all = {.stop = t->stop};
+	int rc = ckpt_walk(s->dirfd, ".", add_any_file, &all);
+
+	if (!rc)
+		t->bytes = all.bytes;
+	return rc;
+}
+
 // What is committed meanwhile is counted once more, and dropped ones are not there: who frees something says so.
 static int take_tally(struct ckpt_store *s, struct tally *t)
 {
@@ -145,7 +183,7 @@ static int take_tally(struct ckpt_store *s, struct tally *t)
 		rc = ckpt_walk(s->sessions_fd, t->sessions[i].id, add_file, t);
 		rc = rc == -ENOENT || rc == -EACCES ? 0 : rc; // nobody gets around a limit by a mode
 	}
-	return rc;
+	return rc || !counts_all(s) ? rc : take_all(s, t);
 }
 
 static bool is_limited(const struct ckpt_settings *settings)
@@ -192,8 +230,8 @@ static struct user *user_locked(struct ckpt_limit *l, uid_t uid)
 	return &l->users[l->user_count++];
 }
 
-// -EAGAIN: nothing is known yet.
-static int take(struct ckpt_limit *l, uid_t uid, uint64_t bytes)
+// -EAGAIN: nothing is known yet. taken: it counts from now on.
+static int take_if(struct ckpt_limit *l, uid_t uid, uint64_t bytes, bool taken)
 {
 	if (!__atomic_load_n(&l->known, __ATOMIC_ACQUIRE))
 		return -EAGAIN;
@@ -205,11 +243,24 @@ static int take(struct ckpt_limit *l, uid_t uid, uint64_t bytes)
 
 		if (user && !has_room(&user->use, bytes, l->user_max))
 			return -EDQUOT;
-		if (user)
+		if (user && taken)
 			user->use.asked += bytes;
 	}
-	__atomic_add_fetch(&l->all.asked, bytes, __ATOMIC_RELAXED);
+	if (taken)
+		__atomic_add_fetch(&l->all.asked, bytes, __ATOMIC_RELAXED);
 	return 0;
+}
+
+static int take(struct ckpt_limit *l, uid_t uid, uint64_t bytes)
+{
+	return take_if(l, uid, bytes, true);
+}
+
+static int check(struct ckpt_limit *l, uid_t uid, uint64_t bytes)
+{
+	int rc = take_if(l, uid, bytes, false);
+
+	return rc == -EAGAIN ? 0 : rc;
 }
 
 // --- What is said -----------------------------------------------------------------------------------------------------
@@ -227,7 +278,17 @@ static void tell_all(struct ckpt_limit *l)
 {
 	char now[CKPT_SIZE_EXACT_MAX], max[CKPT_SIZE_EXACT_MAX];
 
-	if (is_to_tell(&l->all))
+	if (!is_to_tell(&l->all))
+		return;
+	if (counts_all(l->store))
+		ckpt_errlog_add(l->store->errlog, "work_limit", -ENOSPC,
+				"wait until the object store has taken what waits (`ckptfs status`), unpin steps, or "
+				"raise work_limit",
+				"the work directory takes %s of the %s of work_limit, and nothing of it is in the "
+				"object store that could go: "
+				"nothing more can be written",
+				ckpt_size_exact(used(&l->all), now), ckpt_size_exact(l->work_max, max));
+	else
 		ckpt_errlog_add(l->store->errlog, "work_limit", -ENOSPC,
 				"commit, or `ckptfs abort`, what `ckptfs sessions` shows, or raise work_limit",
 				"unfinished work takes %s of the %s of work_limit: nothing more can be written",
@@ -332,7 +393,7 @@ static int64_t watch(void *arg, struct ckpt_behind *behind __attribute__((unused
 	uid_t uid;
 
 	look(l);
-	if (!has_room(&l->all, 0, l->work_max))
+	if (!has_room(&l->all, 0, l->work_max) && !counts_all(l->store)) // of a remote's, room may come
 		tell_all(l);
 	while (next_over(l, &at, &uid))
 		tell_user(l, uid);
@@ -355,6 +416,22 @@ int ckpt_limit_ask(struct ckpt_limit *l, uid_t uid, uint64_t bytes)
 	else if (rc == -EDQUOT)
 		tell_user(l, uid);
 	return rc == -EAGAIN ? 0 : rc;
+}
+
+int ckpt_limit_try(struct ckpt_limit *l, uid_t uid, uint64_t bytes)
+{
+	if (l)
+		look(l);
+	return l ? check(l, uid, bytes) : 0;
+}
+
+int ckpt_limit_used(struct ckpt_limit *l, uint64_t *ret_bytes)
+{
+	if (!l)
+		return -ENODATA;
+	look(l);
+	*ret_bytes = used(&l->all);
+	return __atomic_load_n(&l->known, __ATOMIC_ACQUIRE) ? 0 : -ENODATA;
 }
 
 void ckpt_limit_freed(struct ckpt_limit *l)

@@ -1,5 +1,7 @@
 // The limits of unfinished work: what staged steps, left-over sessions and drafts may take on the disk, all together (work_limit)
 // and for each user but root (user_limit). Who wants to write more is refused until something is committed or dropped.
+// In the work directory of a store with a remote all that is there counts for work_limit, and copies of what the remote has go
+// (core/remote/evict.h).
 //
 // What counts is what is allocated to their files, each file once, but for what is shared with a committed step (share.h). By a
 // walk, and not by a project quota of the disk's filesystem: a session never moves when it is committed, so that the quota would
@@ -35,6 +37,10 @@ void ckpt_limit_free(struct ckpt_limit *limit); // after _stop
 // until the next walk. 0; -ENOSPC, -EDQUOT: a line in the error log says what to do, once a minute. Where it cannot be known
 // it may be.
 int ckpt_limit_ask(struct ckpt_limit *limit, uid_t uid, uint64_t bytes);
+// The same without a line, and without taking it: what is asked for may follow. Walks, if what is known may be another by now.
+int ckpt_limit_try(struct ckpt_limit *limit, uid_t uid, uint64_t bytes);
+// What counts for work_limit now; walks, if what is known may be another by now. 0, -ENODATA.
+int ckpt_limit_used(struct ckpt_limit *limit, uint64_t *ret_bytes);
 // Something is no unfinished work any more. Never blocks, any lock may be held.
 void ckpt_limit_freed(struct ckpt_limit *limit);
 

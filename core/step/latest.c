@@ -152,3 +152,30 @@ int ckpt_latest_link(struct ckpt_store *s, const char *folder_id, enum ckpt_late
 {
 	return find(s, folder_id, by, 0, true, ret_latest);
 }
+
+// --- Its size -----------------------------------------------------------------------------------------------------------
+
+struct newest {
+	uint64_t sequence, bytes;
+};
+
+static int look_at_newest(void *arg, struct ckpt_step *step)
+{
+	struct newest *n = arg;
+	LOCK_SCOPE(&step->lock);
+
+	if (step->born.sequence >= n->sequence) {
+		n->sequence = step->born.sequence;
+		n->bytes = step->version->is.bytes;
+	}
+	return 0;
+}
+
+uint64_t ckpt_latest_bytes(struct ckpt_store *s)
+{
+	LOCK_SCOPE(&s->lock);
+	struct newest n = {0};
+
+	(void)ckpt_step_each_locked(s, NULL, 1u << CKPT_STEP_COMMITTED, look_at_newest, &n);
+	return n.bytes;
+}

@@ -30,3 +30,5 @@ int ckpt_latest(struct ckpt_store *s, const char *folder_id, enum ckpt_latest_by
 // The same as the link in the mount has it: a step that is being changed through the link counts, too, as it was.
 int ckpt_latest_link(struct ckpt_store *s, const char *folder_id, enum ckpt_latest_by by,
 		     struct ckpt_latest *ret_latest);
+// The bytes of the files of the step that was committed last, in whatever folder; 0: there is none.
+uint64_t ckpt_latest_bytes(struct ckpt_store *s);

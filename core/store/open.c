@@ -14,6 +14,7 @@
 #include "core/objects/stack.h"
 #include "core/policy/should_save.h"
 #include "core/remote/collector.h"
+#include "core/remote/evict.h"
 #include "core/remote/remote.h"
 #include "core/save/commit.h"
 #include "core/save/convert.h"
@@ -57,6 +58,7 @@ static struct ckpt_part *const store_parts[] = {
 	&ckpt_sealer_part,    &ckpt_cooler_part,         &ckpt_looker_part, &ckpt_limit_part,
 	&ckpt_indexer_part,   &ckpt_chunk_cache_part,    &ckpt_drafts_part, &ckpt_packed_files_part,
 	&ckpt_commits_part,   &ckpt_synced_folders_part, &ckpt_remote_part, &ckpt_collector_part,
+	&ckpt_evict_part,
 };
 static size_t store_bytes;
 
@@ -285,7 +287,9 @@ int ckpt_store_work_behind(struct ckpt_store *s)
 		rc = ckpt_remote_start(*ckpt_remote_of(s));
 	if (!rc && s->writable && *ckpt_remote_of(s))
 		rc = ckpt_collector_new(s, &ckpt_collector_pace, ckpt_collector_of(s));
-	return rc ? rc : ckpt_limit_watch(*ckpt_limit_of(s));
+	if (!rc)
+		rc = ckpt_limit_watch(*ckpt_limit_of(s));
+	return rc || !s->writable ? rc : ckpt_evict_start(s);
 }
 
 void ckpt_store_complete(struct ckpt_store *s, int64_t until_ns)
@@ -300,6 +304,7 @@ void ckpt_store_rest(struct ckpt_store *s)
 		return;
 	ckpt_looker_stop(*ckpt_looker_of(s));
 	ckpt_collector_stop(*ckpt_collector_of(s));
+	ckpt_evict_stop(*ckpt_evict_of(s));
 	ckpt_remote_stop(*ckpt_remote_of(s));
 	ckpt_sealer_stop(*ckpt_sealer_of(s));
 	ckpt_cooler_stop(*ckpt_cooler_of(s));
@@ -329,6 +334,7 @@ void ckpt_store_close(struct ckpt_store *s)
 	ckpt_sealer_free(*ckpt_sealer_of(s));
 	ckpt_cooler_free(*ckpt_cooler_of(s));
 	ckpt_looker_free(TAKE_PTR(*ckpt_looker_of(s)));
+	ckpt_evict_free(*ckpt_evict_of(s));
 	ckpt_limit_free(*ckpt_limit_of(s));
 	ckpt_indexer_close(*ckpt_indexer_of(s));
 	ckpt_chunk_cache_free(*ckpt_chunk_cache_of(s));

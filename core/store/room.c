@@ -17,6 +17,7 @@
 #include "core/gc/gc.h"
 #include "core/save/delete.h"
 #include "core/save/stage.h"
+#include "core/step/latest.h"
 #include "core/step/store.h"
 
 #include <stdio.h>
@@ -180,31 +181,6 @@ static int trash_list(struct ckpt_store *s, struct trash *ret_trash)
 	return 0;
 }
 
-struct newest {
-	uint64_t sequence, bytes;
-};
-
-static int look_at_newest(void *arg, struct ckpt_step *step)
-{
-	struct newest *n = arg;
-	LOCK_SCOPE(&step->lock);
-
-	if (step->born.sequence >= n->sequence) {
-		n->sequence = step->born.sequence;
-		n->bytes = step->version->is.bytes;
-	}
-	return 0;
-}
-
-static uint64_t newest_bytes(struct ckpt_store *s)
-{
-	LOCK_SCOPE(&s->lock);
-	struct newest n = {0};
-
-	(void)ckpt_step_each_locked(s, NULL, 1u << CKPT_STEP_COMMITTED, look_at_newest, &n);
-	return n.bytes;
-}
-
 static uint64_t reserve_of(const struct ckpt_store *s, uint64_t newest, uint64_t disk_bytes)
 {
 	uint64_t said = s->settings.trash_reserve;
@@ -222,7 +198,7 @@ int ckpt_room_measure(struct ckpt_store *s, struct ckpt_room_state *ret_state)
 		rc = trash_list(s, &trash);
 	if (rc)
 		return rc;
-	state.reserve_bytes = reserve_of(s, newest_bytes(s), state.disk_bytes);
+	state.reserve_bytes = reserve_of(s, ckpt_latest_bytes(s), state.disk_bytes);
 	state.trash_steps = trash.count;
 	for (size_t i = 0; i < trash.count; i++)
 		state.trash_bytes += trash.bytes[i];
@@ -238,7 +214,7 @@ static uint64_t reserve(struct ckpt_room *r, uint64_t disk_bytes)
 	sequence = *ckpt_step_sequence_locked(r->store);
 	ckpt_lock_drop(&r->store->lock);
 	if (sequence != r->sequence) {
-		r->newest_bytes = newest_bytes(r->store);
+		r->newest_bytes = ckpt_latest_bytes(r->store);
 		r->sequence = sequence;
 	}
 	return reserve_of(r->store, r->newest_bytes, disk_bytes);

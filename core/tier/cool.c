@@ -627,7 +627,8 @@ static bool was_read_back(void *arg, const struct ckpt_manifest *m, uint32_t ind
 
 static int sweep(struct cooling *c)
 {
-	return ckpt_cool_sweep(&(struct ckpt_sweep){c->step, c->how, was_read_back, c}, c->done);
+	return ckpt_cool_sweep(&(struct ckpt_sweep){.step = c->step, .how = c->how, .goes = was_read_back, .arg = c},
+			       c->done);
 }
 
 // One step of a store at a time: a cooling has buffers for three chunks and their bases.

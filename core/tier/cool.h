@@ -27,7 +27,7 @@ bool ckpt_cool_is_wanted(const struct ckpt_store *s); // a call waits for the on
 int ckpt_cool_sealed(struct ckpt_step *step, const struct ckpt_tier_how *how, struct ckpt_tier_done *ret_done);
 // What to do about a failure; NULL: nothing better is known than what goes for the error anywhere.
 const char *ckpt_tier_hint(int error);
-// --- For core/tier -----------------------------------------------------------------------------------------------------
+// --- For core/tier and core/remote -----------------------------------------------------------------------------------------------------
 
 // Removes raw files of what is in packs by the current version, where goes() agrees, and counts them. -EINTR how->go_on, asked now and
 // then (of 0 bytes), said no; -ESTALE, -EBUSY as above, or it was warmed. Blocks on the disk, under acts_lock for a moment at a time.
@@ -36,5 +36,6 @@ struct ckpt_sweep {
 	const struct ckpt_tier_how *how;
 	bool (*goes)(void *arg, const struct ckpt_manifest *m, uint32_t index);
 	void *arg;
+	bool of_deleted; // a step in the trash is no error
 };
 int ckpt_cool_sweep(const struct ckpt_sweep *of, struct ckpt_tier_done *done);

@@ -63,8 +63,9 @@ static void drop_batch(struct sweep *w, struct ckpt_manifest *m)
 static int may_sweep(const struct ckpt_sweep *of)
 {
 	int rc = ckpt_amending_settle_locked(of->step);
+	enum ckpt_step_state state = ckpt_step_state(of->step);
 
-	if (!rc && ckpt_step_state(of->step) != CKPT_STEP_COMMITTED)
+	if (!rc && state != CKPT_STEP_COMMITTED && !(of->of_deleted && state == CKPT_STEP_DELETED))
 		rc = -ESTALE;
 	if (!rc && (ckpt_step_is_reopened(of->step) || (of->how->keeps_warm && ckpt_warm_left_ns(of->step))))
 		rc = -EBUSY;

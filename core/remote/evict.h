@@ -1,0 +1,61 @@
+// The work directory of a store with a remote stays below work_limit: copies of steps that the remote has go, the oldest first.
+//
+// The limit counts all that is in the directory (core/save/limit.h). While more is there than leaves room for the next save, a thread removes the
+// raw files of one step after the other, and packs that no other step here needs and the remote has. Steps in the trash go first, then
+// those that were committed first. What stays:
+//   - a step that is not in the remote's log as it is here, with its packs
+//   - a pinned step, one that is being changed or removed, and one of which a file is open
+//   - the log, the index, and plain files
+// A step that has gone so is listed as before, and read from the remote.
+//
+// Calling sequence: ckpt_evict_start() in a mount; ckpt_evict_stop(), ckpt_evict_free(). Ownership: the store's. NULL is fine.
+// Threads: any. Only _stop blocks, for as long as a file takes.
+#pragma once
+
+#include "core/base/part.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct ckpt_evict;
+struct ckpt_store;
+
+// Of a mount whose store has a remote and a work_limit, atomic; else NULL.
+CKPT_PART(struct ckpt_store, struct ckpt_evict *, ckpt_evict)
+
+// --- What goes ----------------------------------------------------------------------------------------------------------
+
+struct ckpt_evict_row {
+	uint64_t sequence; // in the order of commits
+	bool deleted;      // it is in the trash
+	bool durable;      // the remote has it as it is here
+	bool stays;        // it is pinned, or in somebody's hand
+	bool open;         // somebody has a file of it open
+	uint64_t raw_bytes;
+};
+// The places of those that may go, in their order; so many. Pure. ret_order has room for count.
+size_t ckpt_evict_order(const struct ckpt_evict_row *rows, size_t count, size_t *ret_order);
+// What the directory may take before something goes: a save of the size of the newest step fits beside it, raw and packed.
+uint64_t ckpt_evict_target(uint64_t limit_bytes, uint64_t newest_bytes);
+
+// --- Of a mount ---------------------------------------------------------------------------------------------------------
+
+int ckpt_evict_start(struct ckpt_store *s); // 0, -ENOMEM, -EAGAIN
+void ckpt_evict_stop(struct ckpt_evict *e);
+void ckpt_evict_free(struct ckpt_evict *e); // after _stop
+
+// Somebody waits: what was put off is tried now.
+void ckpt_evict_hurry(struct ckpt_store *s);
+// What the next step is expected to take until it is in the remote, with what those take that are not there yet: raw and packed. 0: the remote does not
+// answer, so that room would not come soon.
+uint64_t ckpt_evict_expected(struct ckpt_store *s);
+// Whether who lacks room should wait for some: copies may go now, or once the push, which goes on, has sent more. since_ns: when he
+// began to wait, monotonic. False: without a remote, too.
+#define CKPT_EVICT_PATIENCE_NS                                                                                         \
+	INT64_C(20000000000)                   // without anything sent or removed, while something waits to be sent
+#define CKPT_EVICT_LAST_NS INT64_C(3000000000) // and when nothing does
+bool ckpt_evict_may_help(struct ckpt_store *s, int64_t since_ns);
+// One round now: removes until so many bytes have gone, or nothing more may go. *ret_bytes: what has gone, also on failure. 0; -EINTR: go_on
+// said no; -EAGAIN: the log is ahead of the steps; -ENOMEM, -errno of the disk. Called by the thread, and by tests.
+int ckpt_evict_round(struct ckpt_store *s, uint64_t bytes, uint64_t *ret_bytes, bool (*go_on)(void *arg), void *arg);
