@@ -3,11 +3,17 @@
 // Asked are files of staged steps, and drafts that are no trackers. Never asked is what ends a step, by its name: it is what makes
 // room. Nor who reads, removes, renames or cuts off, what is added to a committed step, or who joins a draft that another writes.
 // 0; -ENOSPC, -EDQUOT. Threads: any. Blocks: where the answer would be no, as long as a walk takes.
+// In the work directory of a store with a remote the answer is no only if waiting would not help (core/remote/evict.h): who begins to write
+// waits before that, on a thread of its own. Of writes that come to the daemon a few wait; its threads are for all requests.
 #pragma once
 
 #include "fs/call.h"
 #include "fs/handle.h"
 
+// call_run(), once there is room, or none will come: of a call that creates c->name in c->node, or opens c->node for writing.
+void limit_run(struct call *c);
+void limit_run_open(struct call *c);
+void limit_wait(struct call *c);  // the same of a new step, whose bytes will follow, on the thread of the call
 int limit_create(struct call *c); // of c->name in c->node
 int limit_open(struct call *c);   // of c->node for writing
 int limit_reopen(struct call *c); // of c->node for writing, for which its step is reopened

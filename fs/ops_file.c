@@ -172,7 +172,7 @@ void op_create(fuse_req_t req, fuse_ino_t parent, const char *name, mode_t mode,
 	}
 	c.committed = amend_create;
 	c.reopens = c.makes = true;
-	call_run(&c);
+	limit_run(&c);
 }
 
 static void reply_opened(struct ckpt_fs *fs, fuse_req_t req, struct fuse_file_info *fi, int rc)
@@ -324,7 +324,7 @@ void op_open(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 		c.opens = c.reopens = c.makes = true;
 		c.committed = amend_pending;
 		c.copies = true;
-		call_run(&c);
+		limit_run_open(&c);
 	}
 }
 

@@ -1,5 +1,6 @@
 #include "core/base/sys.h"
 #include "core/base/util.h"
+#include "core/save/limit.h"
 #include "core/save/share.h"
 #include "core/save/stage.h"
 #include "core/step/errlog.h"
@@ -208,8 +209,10 @@ static void run_begin(struct call *c)
 		rc = -EEXIST;
 	if (!rc)
 		rc = folder_id_of(c->fs, c->node, true, id);
-	if (!rc)
+	if (!rc) {
+		limit_wait(c);
 		rc = begin_step(c, id, &step);
+	}
 	if (!rc)
 		rc = lookup_step(c->fs, c->node, c->name, step, &e);
 	ckpt_step_unref(step);
@@ -278,7 +281,8 @@ void op_mkdir(fuse_req_t req, fuse_ino_t parent, const char *name, mode_t mode)
 		reply_error(req, rc);
 	} else if (begins) {
 		c.run = run_begin;
-		call_detach(&c); // it waits for the disk
+		c.waits_for_clients = *ckpt_limit_of(c.fs->store); // until what others have written may go
+		call_detach(&c);                                   // it waits for the disk
 	} else if (step && unstage_is_shown_by(c.fs, c.node, step, name)) {
 		c.run = run_begin_in_run;
 		c.waits_for_clients = true; // for changes of the step that are under way

@@ -198,7 +198,8 @@ static const struct ckpt_setting table[] = {
 		.most = LIMIT_MOST,
 		.or_none = true,
 		.help = "how much unfinished work may take on the disk: staged steps, left-over sessions, "
-			"new content of files; beyond it writing fails with ENOSPC",
+			"new content of files; beyond it writing fails with ENOSPC. Of a store with a URL: how much "
+			"its work directory may take; copies of steps that the object store has go first",
 	},
 	{
 		.name = "user_limit",
