@@ -653,7 +653,7 @@ static struct ckpt_plain *some_plain(struct ckpt_state *state, bool link)
 // It is the first record.
 static void give_nul(struct ckpt_plain *e, const struct ckpt_snapshot *is)
 {
-	const size_t len = 40;
+	const uint32_t len = 40;
 
 	ck_assert_ptr_nonnull(memchr(is->records, 0, len));
 	e->content.offset = CKPT_SNAPSHOT_RECORDS_AT;
