@@ -504,11 +504,11 @@ static void remember_failure(struct ckpt_fs *fs, struct handle *h, int rc)
 	ckpt_step_unref(step);
 }
 
-// *ret_limited: a limit refused it, and not the disk.
+// What is left of `in`, which is one buffer. *ret_limited: a limit refused it, and not the disk.
 static ssize_t write_data(struct ckpt_fs *fs, struct handle *h, struct fuse_bufvec *in, off_t offset,
 			  const struct fuse_file_info *fi, bool *ret_limited)
 {
-	size_t len = fuse_buf_size(in);
+	size_t len = fuse_buf_size(in) - in->off;
 	struct fuse_bufvec out = FUSE_BUFVEC_INIT(len);
 	struct stat st;
 	int rc;
@@ -538,10 +538,10 @@ static ssize_t write_once(struct ckpt_fs *fs, struct handle *h, struct fuse_bufv
 	return n;
 }
 
-static ssize_t write_file(struct ckpt_fs *fs, struct handle *h, struct fuse_bufvec *in, off_t offset,
-			  const struct fuse_file_info *fi)
+static ssize_t write_or_make_room(struct ckpt_fs *fs, struct handle *h, struct fuse_bufvec *in, off_t offset,
+				  const struct fuse_file_info *fi)
 {
-	size_t len = fuse_buf_size(in);
+	size_t len = fuse_buf_size(in) - in->off;
 	bool limited = false;
 	ssize_t n = write_once(fs, h, in, offset, fi, &limited);
 
@@ -550,6 +550,21 @@ static ssize_t write_file(struct ckpt_fs *fs, struct handle *h, struct fuse_bufv
 		n = write_once(fs, h, in, offset, fi, &limited);
 	if (ckpt_is_full((int)n) && !limited)
 		draft_lacks_room(fs, h);
+	return n;
+}
+
+static ssize_t write_file(struct ckpt_fs *fs, struct handle *h, struct fuse_bufvec *in, off_t offset,
+			  const struct fuse_file_info *fi)
+{
+	size_t len = fuse_buf_size(in);
+	ssize_t n = write_or_make_room(fs, h, in, offset, fi);
+
+	// Of half a write with O_DIRECT the kernel makes EIO, as if the disk were broken: the rest says why it is not taken.
+	while (fi->flags & O_DIRECT && n > 0 && (size_t)n < len) {
+		ssize_t more = write_or_make_room(fs, h, in, offset + n, fi);
+
+		n = more > 0 ? n + more : more < 0 ? more : -EIO;
+	}
 	// Pages of a mapping are written behind the client's back: a full disk, and half a write, would be told to nobody,
 	// and the pages would show what the disk does not have.
 	if (fi->writepage && n >= 0 && (size_t)n < len)

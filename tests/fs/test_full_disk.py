@@ -1,5 +1,6 @@
 """A disk without a free block: a store on it still mounts, and room can be made through it."""
 
+import mmap
 import os
 import shutil
 
@@ -99,3 +100,21 @@ def test_file_step_that_the_disk_had_no_room_for_is_not_published(full, disk):
     assert errno_name(e.value) == "EINVAL"
     assert full.listing() == ["1000"]
     assert any("model.safetensors" in line for line in full.errors())
+
+
+def test_direct_write_that_only_half_fits_is_told_that_the_disk_is_full(full, disk):
+    full.start()
+    disk.fill_up()
+    junk = disk.path / "junk/file"
+    data = mmap.mmap(-1, 400 << 10)  # aligned, as O_DIRECT wants it
+    for n, left in enumerate(range(256 << 10, len(data), 16 << 10)):
+        os.truncate(junk, junk.stat().st_size - left)
+        fd = os.open(full / f"file-{n}", os.O_WRONLY | os.O_CREAT | os.O_DIRECT, 0o644)
+        with pytest.raises(OSError) as e:
+            while True:
+                os.write(fd, data)
+        os.close(fd)
+        assert errno_name(e.value) == "ENOSPC", f"with {left >> 10} KiB left"
+        os.unlink(full / f"file-{n}")
+        shutil.rmtree(junk.parent)
+        disk.fill_up()
