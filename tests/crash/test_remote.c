@@ -1,5 +1,6 @@
 // A file that is added to a step which another node has saved: here the step has no directory until then. The process dies at any call, or the
-// power goes at any point: an acknowledged file is there, and the step has what it had.
+// power goes at any point: an acknowledged file is there, and the step has what it had. The same where the other node has edited the step
+// meanwhile, and both changes are put together.
 //
 // CKPT_CRASH_SEEDS in the environment: states for each point of a power cut, 6 by default; CKPT_TEST_FULL=1: 20.
 #include "core/save/session.h"
@@ -14,7 +15,11 @@
 #include "core/remote/place.h"
 #include "core/remote/remote.h"
 #include "core/save/amend.h"
+#include "core/save/reopen.h"
+#include "core/save/reunite.h"
+#include "core/save/stage.h"
 #include "core/step/amending.h"
+#include "core/step/follow.h"
 
 #include <fcntl.h>
 #include <stdio.h>
@@ -23,8 +28,9 @@
 
 #define NAME "1000"
 #define SETTLES_NS 10000000
+#define ENTRY_MAX (1u << 18)
 
-static char url[PATH_MAX + 8];
+static char remote[PATH_MAX], url[PATH_MAX + 8];
 static unsigned nodes;
 
 // The work directory of a new node, which knows what the remote has by now.
@@ -56,7 +62,7 @@ static void push(struct ckpt_store *s)
 // A remote with a step, which its node has pushed.
 static void setup(void)
 {
-	char remote[PATH_MAX], dir[PATH_MAX];
+	char dir[PATH_MAX];
 	struct ckpt_store *s;
 	struct ckpt_step *step;
 
@@ -202,6 +208,145 @@ START_TEST(power_cuts_at_every_point_keep_what_was_acknowledged)
 }
 END_TEST
 
+// --- Another node has edited the step -----------------------------------------------------------------------------------
+
+static void edit_elsewhere(void)
+{
+	const struct ckpt_commit how = {
+		.event = "quiet", .profile = "generic", .keeps_metadata = true, .keeps_place = true};
+	char dir[PATH_MAX];
+	struct ckpt_store *s = open_node(dir);
+	struct ckpt_step *step = ckpt_step_find(s, "", NAME), *staged;
+
+	ck_ok(ckpt_reopen(step, &staged));
+	ck_ok(ckpt_stage_enter(staged, true));
+	close(ckpt_staged_put(staged, "edited", "elsewhere"));
+	ckpt_stage_leave(staged);
+	ck_ok(ckpt_commit(staged, &how));
+	ckpt_step_unref(staged);
+	ckpt_step_unref(step);
+	push(s);
+	ckpt_save_settle_all(s);
+	ckpt_store_close(s);
+}
+
+// The entry of the remote's log at this place comes into that of the node; false: there is none.
+static bool pull(struct ckpt_store *s, unsigned seq)
+{
+	static char entry[ENTRY_MAX];
+	char path[PATH_MAX + 32];
+	ssize_t len;
+
+	snprintf(path, sizeof(path), "%s/log/%016x", remote, seq);
+	CLEANUP_FD int fd = open(path, O_RDONLY | O_CLOEXEC);
+
+	if (fd < 0)
+		return false;
+	len = read(fd, entry, sizeof(entry));
+	ck_assert_int_gt(len, 0);
+	ck_ok(ckpt_journal_pull(s->journal, &(struct ckpt_pull){.host = "", .entry = entry, .entry_len = (size_t)len},
+				1));
+	return true;
+}
+
+static int where_it_is(void *arg, const struct ckpt_state *state)
+{
+	*(unsigned *)arg = (unsigned)ckpt_state_remote(state).seq;
+	return 0;
+}
+
+// A node that has added a file to the step, and has read since that another has edited it.
+static void make_late_node(char *ret_dir)
+{
+	struct ckpt_store *s = open_node(ret_dir);
+	unsigned seq;
+
+	ck_ok(add_late(s));
+	edit_elsewhere();
+	ck_ok(ckpt_journal_look(s->journal, where_it_is, &seq));
+	while (pull(s, ++seq))
+		;
+	ckpt_lock_take(&s->acts_lock);
+	ck_ok(ckpt_follow(s));
+	ckpt_lock_drop(&s->acts_lock);
+	ckpt_save_settle_all(s);
+	ckpt_store_close(s);
+}
+
+static void put_together(struct ckpt_store *s)
+{
+	struct ckpt_step **steps;
+	size_t count;
+
+	ck_ok(ckpt_reunite_list(s, &steps, &count));
+	for (size_t i = 0; i < count; i++) {
+		struct ckpt_manifest *was = NULL;
+		struct ckpt_step *into = NULL;
+
+		LOCK_SCOPE(&s->acts_lock);
+		ck_ok(ckpt_reunite(steps[i], &into, &was));
+		ckpt_manifest_unref(was);
+		ckpt_step_unref(into);
+	}
+	ckpt_step_list_free(steps, count);
+}
+
+static void check_together(const char *dir)
+{
+	struct ckpt_store *s = ckpt_save_open(dir);
+	struct ckpt_step *step = ckpt_step_find(s, "", NAME);
+
+	ck_assert_ptr_nonnull(step);
+	ckpt_staged_check(step, "edited", "elsewhere");
+	if (!ckpt_staged_has(step, "sub/late"))
+		put_together(s);
+	ckpt_staged_check(step, "sub/late", "late");
+	ckpt_step_unref(step);
+	ckpt_save_settle_all(s);
+	ckpt_store_close(s);
+}
+
+static int no_link_from;
+static int (*link_of_disk)(int from_dirfd, const char *from, int to_dirfd, const char *to);
+
+static int no_link(int from_dirfd, const char *from, int to_dirfd, const char *to)
+{
+	return from_dirfd == no_link_from ? -EMLINK : link_of_disk(from_dirfd, from, to_dirfd, to);
+}
+
+// 0: what comes to the other step is a second name of its file; 1: a copy, as on a disk that allows no more names.
+START_TEST(power_cuts_while_two_changes_are_put_together_keep_both)
+{
+	char dir[PATH_MAX], out[PATH_MAX];
+	struct ckpt_disk *disk;
+	struct ckpt_store *s;
+	size_t states = 0;
+
+	make_late_node(dir);
+	ck_ok(ckpt_disk_begin(dir, &disk));
+	s = ckpt_save_open(dir);
+	no_link_from = _i ? s->sessions_fd : -1;
+	link_of_disk = ckpt_sys.link;
+	ckpt_sys.link = no_link;
+	put_together(s);
+	ckpt_sys.link = link_of_disk;
+	ckpt_save_settle_all(s);
+	ckpt_store_close(s);
+	ckpt_disk_end(disk);
+	check_together(dir);
+	ckpt_temp_dir(out);
+	for (size_t point = 0; point <= ckpt_disk_count(disk); point++)
+		for (unsigned k = 0; k < ckpt_suite_seeds(6, 20); k++, states++) {
+			ck_ok(ckpt_disk_crash(disk, point, ckpt_disk_seed(k), out));
+			check_together(out);
+			ckpt_temp_empty(out, false);
+		}
+	printf("together: %zu states at %zu points\n", states, ckpt_disk_count(disk) + 1);
+	ck_assert_uint_gt(ckpt_disk_count(disk), 5);
+	ckpt_disk_free(disk);
+}
+END_TEST
+
 int main(void)
 {
 	Suite *suite = suite_create("remote crash");
@@ -210,6 +355,7 @@ int main(void)
 	tcase_add_checked_fixture(tcase, setup, NULL);
 	tcase_add_test(tcase, deaths_at_every_call_leave_the_step_as_before_or_after);
 	tcase_add_test(tcase, power_cuts_at_every_point_keep_what_was_acknowledged);
+	tcase_add_loop_test(tcase, power_cuts_while_two_changes_are_put_together_keep_both, 0, 2);
 	suite_add_tcase(suite, tcase);
 	return ckpt_suite_run(suite);
 }

@@ -28,6 +28,7 @@ SUITES = {
     "core/cold/file.c": ("test_gc",),
     "core/index/index_dir.c": ("test_index",),
     "core/save/scan.c": ("test_scan",),
+    "core/save/reunite.c": ("crash_test_remote",),
     "core/save/session.c": ("crash_test_remote",),
     "core/save/share.c": ("test_share", "test_cool", "test_reopen"),
     "core/save/stage.c": ("test_stage", "crash_test_commit", "test_reopen"),
