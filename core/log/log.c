@@ -27,14 +27,8 @@ void ckpt_log_key(uint64_t seq, char ret_key[CKPT_LOG_KEY_MAX])
 uint64_t ckpt_log_number(const char *key)
 {
 	const char *digits = strchr(key, '/') + 1;
-	char again[17];
-	uint64_t seq;
 
-	if (strspn(digits, "0123456789abcdef") != 16 || digits[16])
-		return 0;
-	seq = strtoull(digits, NULL, 16);
-	snprintf(again, sizeof(again), "%016" PRIx64, seq);
-	return strcmp(again, digits) ? 0 : seq;
+	return strspn(digits, "0123456789abcdef") == 16 && !digits[16] ? strtoull(digits, NULL, 16) : 0;
 }
 
 int ckpt_log_new(struct ckpt_objects *objects, const char *store_id, const char *node,

@@ -4,6 +4,7 @@
 #include "backends/backends.h"
 #include "core/base/util.h"
 #include "core/log/snapshot.h"
+#include "core/record/container.h"
 
 #include <stdio.h>
 
@@ -235,6 +236,95 @@ START_TEST(a_trimming_that_ends_early_does_no_harm)
 }
 END_TEST
 
+// --- Hostile ones -------------------------------------------------------------------------------------------------------
+
+#define HEAD CKPT_FOURCC('H', 'E', 'A', 'D')
+#define STATE CKPT_FOURCC('S', 'T', 'A', 'T')
+#define RECORDS CKPT_FOURCC('R', 'E', 'C', 'S')
+#define HEAD_BYTES 80
+
+static const uint32_t sections_known[] = {HEAD, STATE, RECORDS};
+static const struct ckpt_container_kind kind = {.magic = {'c', 'k', 'p', 't', '-', 's', 'n', 'p'},
+						.major = 1,
+						.types = sections_known,
+						.type_count = ARRAY_LEN(sections_known),
+						.bytes_max = 1 << 20};
+
+// A whole container, whose sections are not those of a snapshot.
+START_TEST(sections_that_are_wrong_are_refused)
+{
+	static const struct {
+		uint32_t types[3];
+		size_t head_len;
+		int rc;
+	} cases[] = {
+		{{HEAD, STATE}, HEAD_BYTES, 0},
+		{{HEAD, RECORDS, STATE}, HEAD_BYTES, 0},
+		{{STATE}, HEAD_BYTES, -EBADMSG},
+		{{HEAD}, HEAD_BYTES, -EBADMSG},
+		{{HEAD, RECORDS}, HEAD_BYTES, -EBADMSG},
+		{{HEAD, STATE}, HEAD_BYTES - 1, -EBADMSG},
+		{{HEAD, STATE}, HEAD_BYTES + 1, -EBADMSG},
+		{{HEAD, STATE}, 0, -EBADMSG},
+		{{HEAD, STATE, RECORDS}, HEAD_BYTES, -EBADMSG}, // records stand in front of the state
+	};
+	uint8_t head[HEAD_BYTES + 1] = STORE;
+	struct ckpt_section sections[3];
+	CLEANUP_FREE void *data = NULL;
+	struct ckpt_snapshot is;
+	size_t count, len;
+
+	ckpt_put64(head + 40, 7);
+	for (count = 0; count < 3 && cases[_i].types[count]; count++)
+		sections[count] = (struct ckpt_section){.type = cases[_i].types[count],
+							.required = true,
+							.data = head,
+							.len = cases[_i].types[count] == HEAD ? cases[_i].head_len : 8};
+	ck_ok(ckpt_container_encode(&kind, 0, 0, sections, count, &data, &len));
+	ck_assert_int_eq(ckpt_snapshot_decode(STORE, 7, data, len, &is), cases[_i].rc);
+	ck_error(ckpt_snapshot_decode(STORE, 8, data, len, &is), EBADMSG);
+	ck_error(ckpt_snapshot_decode(NODE, 7, data, len, &is), EBADMSG);
+}
+END_TEST
+
+// One that is there already counts once it is on the disk, and can be read.
+START_TEST(what_stands_there_is_made_durable_before_it_counts)
+{
+	STAND(s);
+	bool failed = true;
+
+	for (uint64_t n = 2; failed; n++) { // behind the put, which finds it
+		s.fault = (struct ckpt_fault){.at = n, .error = -EIO};
+		failed = ckpt_snapshot_put(s.o, STORE, &s.at[20], "20", 2);
+		ck_assert_uint_le(n, 10);
+		ck_assert_int_eq(failed, n <= 3);
+	}
+}
+END_TEST
+
+// Another node trims the same log.
+static bool trims_too(void *arg, uint64_t seq)
+{
+	struct stand *s = arg;
+	char key[CKPT_LOG_KEY_MAX];
+
+	ckpt_log_key(seq, key);
+	ck_ok(ckpt_objects_remove(s->o, key));
+	return false;
+}
+
+START_TEST(what_another_has_trimmed_meanwhile_is_gone)
+{
+	STAND(s);
+	uint64_t last;
+
+	ck_ok(ckpt_log_trim(s.o, STORE, UINT64_MAX, trims_too, &s));
+	ck_assert_uint_eq(first_entry(&s), 15);
+	ck_ok(read_from(&s, 15, &last));
+	ck_assert_uint_eq(last, ENTRIES);
+}
+END_TEST
+
 int main(void)
 {
 	Suite *suite = suite_create("snapshot");
@@ -246,6 +336,9 @@ int main(void)
 	tcase_add_loop_test(tcase, an_entry_that_something_names_is_kept, 0, 2);
 	tcase_add_loop_test(tcase, what_is_still_needed_is_kept, 0, 2);
 	tcase_add_loop_test(tcase, a_trimming_that_ends_early_does_no_harm, 0, 2);
+	tcase_add_loop_test(tcase, sections_that_are_wrong_are_refused, 0, 9);
+	tcase_add_loop_test(tcase, what_stands_there_is_made_durable_before_it_counts, 0, 2);
+	tcase_add_loop_test(tcase, what_another_has_trimmed_meanwhile_is_gone, 0, 2);
 	suite_add_tcase(suite, tcase);
 	return ckpt_suite_run(suite);
 }

@@ -318,6 +318,158 @@ START_TEST(who_refuses_an_entry_stays_before_it)
 }
 END_TEST
 
+// ---- What the store answers
+
+struct answers {
+	struct ckpt_objects *o;
+	struct ckpt_fault fault;
+	struct ckpt_log *log;
+	struct node node;
+};
+
+static void answers_close(struct answers *a)
+{
+	ckpt_log_free(a->log);
+	ckpt_objects_close(a->o);
+}
+
+// A log of so many entries, and a node that has read them.
+static void answers_open(struct answers *a, int count, ckpt_log_entry_fn *fn, void *arg)
+{
+	*a = (struct answers){.node = {.id = node_ids[1], .next = 1}};
+	ck_ok(ckpt_mem_new(&a->o));
+	ck_ok(ckpt_fault_new(a->o, &a->fault, &a->o));
+	ck_ok(ckpt_log_new(a->o, STORE, node_ids[1], NULL, false, fn ? fn : see, fn ? arg : &a->node, &a->log));
+	put_first(a->o, STORE, count);
+	ck_ok(ckpt_log_read(a->log));
+	ck_assert_uint_eq(ckpt_log_position(a->log).seq, (uint64_t)count);
+}
+
+static int append_one(struct answers *a)
+{
+	struct ckpt_operation op = operation_of(&a->node, 1);
+
+	return ckpt_log_append(a->log, &op, 1, false);
+}
+
+START_TEST(entry_that_is_too_large_is_a_damaged_one)
+{
+	CLEANUP_FREE uint8_t *data = calloc(1, CKPT_LOG_ENTRY_BYTES_MAX + 1);
+	CLEANUP(answers_close) struct answers a;
+
+	answers_open(&a, 1, NULL, NULL);
+	put_raw(a.o, 2, data, CKPT_LOG_ENTRY_BYTES_MAX + 1);
+	ck_error(ckpt_log_read(a.log), EBADMSG);
+	ck_assert_uint_eq(ckpt_log_position(a.log).seq, 1);
+	ck_error(append_one(&a), EEXIST);
+	ck_assert(ckpt_log_is_settled(a.log));
+	ck_ok(ckpt_log_pass_over(a.log));
+	ck_assert_uint_eq(ckpt_log_position(a.log).seq, 2);
+	ck_ok(append_one(&a));
+}
+END_TEST
+
+START_TEST(end_of_a_log_is_where_nothing_is_behind_it)
+{
+	static const struct {
+		bool behind;
+		uint64_t fails; // which operation
+		int rc;
+	} cases[] = {{false, 0, 0}, {false, 1, -EACCES}, {true, 0, -EBADMSG}, {true, 1, -EACCES}, {true, 2, -EACCES}};
+	CLEANUP(answers_close) struct answers a;
+
+	answers_open(&a, 2, NULL, NULL);
+	if (cases[_i].behind) // and nothing at 3
+		put_raw(a.o, 4, "nothing", 7);
+	a.fault = (struct ckpt_fault){.at = cases[_i].fails, .error = -EACCES};
+	ck_assert_int_eq(ckpt_log_check_end(a.log), cases[_i].rc);
+	ck_assert_uint_eq(ckpt_log_position(a.log).seq, 2);
+}
+END_TEST
+
+// Others append while one looks.
+START_TEST(end_of_a_log_may_move_on)
+{
+	CLEANUP(answers_close) struct answers a;
+
+	answers_open(&a, 0, NULL, NULL);
+	put_first(a.o, STORE, 3);
+	ck_ok(ckpt_log_check_end(a.log));
+	ck_assert_uint_eq(ckpt_log_position(a.log).seq, 3);
+	put_raw(a.o, 4, "nothing", 7);
+	ck_error(ckpt_log_check_end(a.log), EBADMSG);
+	ck_assert_uint_eq(ckpt_log_position(a.log).seq, 3);
+}
+END_TEST
+
+START_TEST(entry_that_cannot_be_read_now_is_not_passed_over)
+{
+	CLEANUP(answers_close) struct answers a;
+
+	answers_open(&a, 1, NULL, NULL);
+	a.fault = (struct ckpt_fault){.at = 1, .error = -EACCES};
+	ck_error(ckpt_log_pass_over(a.log), EACCES);
+	ck_assert_uint_eq(ckpt_log_position(a.log).seq, 1);
+	ck_ok(ckpt_log_pass_over(a.log)); // lost for good
+	ck_assert_uint_eq(ckpt_log_position(a.log).seq, 2);
+}
+END_TEST
+
+// Errors after which nobody knows whether the entry is there; any other says that it is not.
+START_TEST(append_without_an_answer_is_settled_first)
+{
+	static const int unknown[] = {-EIO, -ETIMEDOUT, -ECANCELED};
+	CLEANUP(answers_close) struct answers a;
+
+	answers_open(&a, 0, NULL, NULL);
+	ck_error(ckpt_log_settle(a.log), ENOENT);
+	a.fault = (struct ckpt_fault){.at = 1, .error = -EACCES};
+	ck_error(append_one(&a), EACCES);
+	ck_assert(ckpt_log_is_settled(a.log));
+	a.fault = (struct ckpt_fault){.at = 1, .error = unknown[_i]};
+	ck_assert_int_eq(append_one(&a), unknown[_i]);
+	ck_assert(!ckpt_log_is_settled(a.log));
+	ck_error(append_one(&a), EBUSY);
+	ck_error(ckpt_log_settle(a.log), ENOENT);
+	ck_assert(ckpt_log_is_settled(a.log));
+	a.fault = (struct ckpt_fault){.at = 1, .error = -EIO, .half = true};
+	ck_error(append_one(&a), EIO);
+	for (uint64_t n = 1; n <= 2; n++) { // its bytes, and its sync
+		a.fault = (struct ckpt_fault){.at = n, .error = -EACCES};
+		ck_error(ckpt_log_settle(a.log), EACCES);
+		ck_assert(!ckpt_log_is_settled(a.log));
+		ck_assert_uint_eq(ckpt_log_position(a.log).seq, 0);
+	}
+	ck_ok(ckpt_log_settle(a.log));
+	ck_assert_uint_eq(ckpt_log_position(a.log).seq, 1);
+}
+END_TEST
+
+// The function has failed once, and is asked again.
+static int refuse_once(void *arg, const struct ckpt_log_entry *entry)
+{
+	bool *refuses = arg;
+	int rc = *refuses ? -ENOMEM : 0;
+
+	(void)entry;
+	*refuses = false;
+	return rc;
+}
+
+START_TEST(own_entry_that_was_refused_is_not_settled)
+{
+	CLEANUP(answers_close) struct answers a;
+	bool refuses = true;
+
+	answers_open(&a, 0, refuse_once, &refuses);
+	ck_error(append_one(&a), EIO);
+	ck_assert(!ckpt_log_is_settled(a.log));
+	ck_assert_uint_eq(ckpt_log_position(a.log).seq, 0);
+	ck_ok(ckpt_log_settle(a.log));
+	ck_assert_uint_eq(ckpt_log_position(a.log).seq, 1);
+}
+END_TEST
+
 int main(void)
 {
 	Suite *suite = suite_create("log of a store");
@@ -327,6 +479,12 @@ int main(void)
 	tcase_add_test(tcase, a_log_that_does_not_follow_itself_is_refused);
 	tcase_add_test(tcase, a_store_that_was_rolled_back_is_noticed);
 	tcase_add_test(tcase, who_refuses_an_entry_stays_before_it);
+	tcase_add_test(tcase, entry_that_is_too_large_is_a_damaged_one);
+	tcase_add_loop_test(tcase, end_of_a_log_is_where_nothing_is_behind_it, 0, 5);
+	tcase_add_test(tcase, end_of_a_log_may_move_on);
+	tcase_add_test(tcase, entry_that_cannot_be_read_now_is_not_passed_over);
+	tcase_add_loop_test(tcase, append_without_an_answer_is_settled_first, 0, 3);
+	tcase_add_test(tcase, own_entry_that_was_refused_is_not_settled);
 	suite_add_tcase(suite, tcase);
 	return ckpt_suite_run(suite);
 }
