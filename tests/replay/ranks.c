@@ -161,6 +161,21 @@ void complete_soon(const char *path)
 	complete(path);
 }
 
+void edited(const char *path)
+{
+	CLEANUP_FREE char *text = NULL;
+	const char *expected;
+
+	if (me.expect) {
+		next_state(path, &expected);
+		return;
+	}
+	text = tree_text(path);
+	if (!text)
+		rank_ends(errno, "it was edited and cannot be read: %s", path);
+	expect_write(me.states, path, text);
+}
+
 void gone(const char *path)
 {
 	const char *expected;

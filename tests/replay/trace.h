@@ -38,6 +38,9 @@ void hidden(const char *path);  // it is in no listing
 void missing(const char *path); // it is not even there by its name
 // What is complete is changed from here on to the next complete() or gone() of it: it may be out of the listing.
 void changing(const char *path);
+// The same, by an edit: the step stays listed, and from here on this may be seen of it. A crash may bring back what was before. In a
+// mount nobody looks now: who lists a step and then removes something in it would be taken for `rm -r`.
+void edited(const char *path);
 void gone(const char *path); // it is not there any more
 
 // --- Calls ------------------------------------------------------------------------------------------------------------
