@@ -271,7 +271,18 @@ struct salvage {
 	void *arg;
 };
 
-// A copy that cannot be read says nothing, and one without files is of what has expired.
+// It is in nobody's way any more, where the log has no such step either. One that a newer version has written, or that the disk does not
+// give, is one all the same.
+static void give_up(const struct salvage *salvage, const struct ckpt_record_copies *c, const char *name, int error)
+{
+	struct ckpt_said said;
+
+	if ((error == -EBADMSG || error == -ELOOP) && ckpt_journal_said(c->journal, name, &said) == -ENOENT &&
+	    !ckpt_sys.unlink(c->records_fd, name, 0))
+		salvage->fn(salvage->arg, name, error);
+}
+
+// One without files is of what has expired.
 static int salvage_copy(void *arg, const struct ckpt_record_copies *c, const char *name)
 {
 	const struct salvage *salvage = arg;
@@ -279,12 +290,16 @@ static int salvage_copy(void *arg, const struct ckpt_record_copies *c, const cha
 	bool deleted;
 	int rc;
 
-	if (!ckpt_uuid_check(name) || faccessat(c->sessions_fd, name, F_OK, AT_SYMLINK_NOFOLLOW) ||
-	    read_copy(c, name, &r, &deleted))
+	if (!ckpt_uuid_check(name) || faccessat(c->sessions_fd, name, F_OK, AT_SYMLINK_NOFOLLOW))
 		return 0;
+	rc = read_copy(c, name, &r, &deleted);
+	if (rc) {
+		give_up(salvage, c, name, rc);
+		return 0;
+	}
 	rc = salvage_record(c, &r, deleted);
 	if (!rc)
-		salvage->fn(salvage->arg, r.summary.name);
+		salvage->fn(salvage->arg, r.summary.name, 0);
 	ckpt_record_done(&r);
 	return rc == -ESTALE ? 0 : MIN(rc, 0);
 }

@@ -23,6 +23,7 @@ void ckpt_record_copy_remove(const struct ckpt_record_copies *c, const char *ses
 // files and no step: the log has lost entries, and nothing was done.
 int ckpt_record_copies_settle(const struct ckpt_record_copies *c, unsigned *ret_lost);
 // In a store whose log has lost entries, before its steps are loaded: what the copies say and the log does not is appended to it, and told to
-// fn. A name that is taken by now gets ".salvaged" behind it.
-typedef void ckpt_record_salvaged_fn(void *arg, const char *name);
+// fn. A name that is taken by now gets ".salvaged" behind it. A copy that is none is removed, where the log has no such step: fn gets its
+// session and the error then, and the files of the step stay.
+typedef void ckpt_record_salvaged_fn(void *arg, const char *name, int error);
 int ckpt_record_copies_salvage(const struct ckpt_record_copies *c, ckpt_record_salvaged_fn *fn, void *arg);

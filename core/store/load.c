@@ -24,12 +24,17 @@ static void list_done(struct said_list *l)
 	free(l->at);
 }
 
-static void tell_salvaged(void *arg, const char *name)
+static void tell_salvaged(void *arg, const char *name, int error)
 {
 	struct ckpt_store *s = arg;
 
-	ckpt_errlog_add(s->errlog, name, 0, "look at it: `ckptfs info`",
-			"the log had lost it, or its last version: it is as the copy of its record says");
+	if (error)
+		ckpt_errlog_add(s->errlog, name, error, "look at its files: `ckptfs sessions`",
+				"the log has lost it, and the copy of its record is damaged: its files are those of an "
+				"unfinished save now");
+	else
+		ckpt_errlog_add(s->errlog, name, 0, "look at it: `ckptfs info`",
+				"the log had lost it, or its last version: it is as the copy of its record says");
 }
 
 static void tell_damaged(struct ckpt_store *s, uint64_t damaged)

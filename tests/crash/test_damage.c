@@ -397,7 +397,8 @@ static bool is_part_of(const struct history *h, const char *state)
 // Which entry it is; nobody knows what it said.
 static bool is_told(struct ckpt_store *s)
 {
-	return ckpt_save_errors(s, "an entry of the log is damaged") >= 1;
+	return ckpt_save_errors(s, "an entry of the log is damaged") ||
+	       ckpt_save_errors(s, "the copy of its record is damaged");
 }
 
 // damaged: the only step that may be not as it was; NULL: each may; "": none.
@@ -626,6 +627,44 @@ START_TEST(a_log_that_is_gone_is_written_again_from_the_copies)
 }
 END_TEST
 
+// What is no copy of this step's record.
+static void harm_copy(int how, const char *path, const char *of_another)
+{
+	static const off_t lengths[] = {0, 100, CKPT_RECORD_BYTES_MAX + 1};
+	int others = how - (int)ARRAY_LEN(lengths);
+
+	if (others < 0) {
+		ck_assert_int_eq(truncate(path, lengths[how]), 0);
+		return;
+	}
+	ck_assert_int_eq(unlink(path), 0);
+	ck_assert_int_eq(others ? link(of_another, path) : symlink("/etc/passwd", path), 0);
+}
+
+// It says nothing, and the others say theirs.
+START_TEST(a_copy_that_is_none_is_not_salvaged)
+{
+	struct ckpt_store *s = ckpt_save_open(dir);
+	struct ckpt_step *harmed = save(s, "70", NULL), *whole = save(s, "80", NULL);
+	char paths[2][PATH_MAX];
+
+	snprintf(paths[0], PATH_MAX, "%.*s/records/%s", PATH_MAX - 64, dir, harmed->session);
+	snprintf(paths[1], PATH_MAX, "%.*s/records/%s", PATH_MAX - 64, dir, whole->session);
+	ckpt_step_unref(harmed);
+	ckpt_step_unref(whole);
+	ckpt_store_close(s);
+	harm_copy(_i, paths[0], paths[1]);
+	remove_log();
+	ck_ok(ckpt_store_open(dir, CKPT_STORE_REPAIR, NULL, &s));
+	check_steps(s, "70", "salvaged");
+	ck_assert_uint_eq(ckpt_save_errors(s, "the copy of its record is damaged"), 1);
+	whole = ckpt_step_find(s, "", "80");
+	ck_assert_ptr_nonnull(whole);
+	ckpt_step_unref(whole);
+	ckpt_store_close(s);
+}
+END_TEST
+
 // The last entry leaves none behind it, by which it would be missed: the copy of its record tells.
 START_TEST(a_last_entry_that_is_gone_is_missed)
 {
@@ -740,6 +779,10 @@ static Suite *suite(void)
 	tcase_add_test(t, any_damage_to_the_identity_is_an_error_or_harmless);
 	tcase_add_test(t, any_damage_to_the_index_costs_nothing_for_who_reads);
 	tcase_add_test(t, any_damage_to_the_index_costs_nothing_for_who_writes);
+	suite_add_tcase(s, t);
+	t = tcase_create("copies");
+	tcase_add_checked_fixture(t, setup, teardown);
+	tcase_add_loop_test(t, a_copy_that_is_none_is_not_salvaged, 0, 5);
 	suite_add_tcase(s, t);
 	return s;
 }

@@ -19,7 +19,7 @@ SUITES = {
     "core/save/amend.c": ("test_amend", "test_amend_meanwhile", "test_commit_late", "test_reopen", "test_amend_faults"),
     "core/ckptfs.c": ("test_fs_library::test_commit_whose_answer_was_lost",),  # in no C program
     "core/save/commit.c": ("crash_test_commit",),
-    "core/save/convert.c": ("test_convert",),
+    "core/save/convert.c": ("test_convert", "test_unstage"),
     "core/save/copy.c": ("test_commit_leftovers", "crash_test_commit"),
     "core/save/delete.c": ("test_delete", "crash_test_delete"),
     "core/save/draft.c": ("test_draft", "crash_test_draft"),
