@@ -27,7 +27,8 @@ static const struct ckpt_said *find_said(const struct said_list *l, const struct
 	return l->count ? bsearch(&key, l->at, l->count, sizeof(key), by_session) : NULL;
 }
 
-// Names that were exchanged, or given on, are free only when all who had them have let go: so there is a second round.
+// Names that were exchanged, or given on, are free only when all who had them have let go: so there is a second round, for those that
+// found none in the first. A step has its version once, as it has memory for one more, and no more.
 static void follow_known(struct ckpt_store *s, const struct said_list *l, struct ckpt_step *const *steps, size_t count,
 			 bool *known)
 {
@@ -36,14 +37,15 @@ static void follow_known(struct ckpt_store *s, const struct said_list *l, struct
 	for (int round = 0; round < 2; round++)
 		for (size_t i = 0; i < count; i++) {
 			const struct ckpt_said *said = find_said(l, steps[i]);
+			bool *done = said ? &known[said - l->at] : NULL;
 
 			if (!said) {
 				ckpt_step_forget_locked(steps[i]);
 				continue;
 			}
-			known[said - l->at] = true;
-			if (ckpt_step_follow_locked(steps[i], said))
+			if (*done || (*done = ckpt_step_follow_locked(steps[i], said)))
 				continue;
+			*done = round;
 			if (round)
 				s->behind = true; // a save of ours has its name for now
 			else
