@@ -6,6 +6,7 @@
 #include "core/base/sys.h"
 #include "core/base/util.h"
 #include "core/cold/pack.h"
+#include "core/remote/arrival.h"
 #include "core/remote/failures.h"
 #include "core/remote/place.h"
 #include "core/remote/remote.h"
