@@ -15,6 +15,8 @@
 #include "core/cold/garbage.h"
 #include "core/cold/stored.h"
 #include "core/gc/gc.h"
+#include "core/remote/evict.h"
+#include "core/remote/remote.h"
 #include "core/save/delete.h"
 #include "core/save/stage.h"
 #include "core/step/latest.h"
@@ -323,6 +325,18 @@ static bool free_room(struct ckpt_room *r)
 	return false;
 }
 
+// With a remote the trash is that of all nodes: this one drops its own copies alone, of what the remote has.
+static bool drop_copies(struct ckpt_room *r, const struct ckpt_room_want *want)
+{
+	uint64_t freed = 0;
+
+	if (want->free_bytes < want->reserve_bytes)
+		(void)ckpt_evict_round(r->store, want->reserve_bytes - want->free_bytes, &freed, goes_on, r);
+	if (freed)
+		make_usable(r->store);
+	return freed;
+}
+
 // --- Telling ------------------------------------------------------------------------------------------------------------
 
 struct left {
@@ -427,7 +441,7 @@ static void turn(struct ckpt_room *r, bool dirty, bool asked, bool used)
 	if (!look(r, &want, &disk_bytes))
 		return;
 	if (dirty || is_short(&want)) {
-		trash_left = free_room(r);
+		trash_left = *ckpt_remote_of(r->store) ? drop_copies(r, &want) : free_room(r);
 		if (!look(r, &want, &disk_bytes))
 			return;
 	}

@@ -11,6 +11,8 @@
 // While less than the reserve is free and no trash is left, room is short: what is opened for writing then is written by the daemon
 // (ckpt_room_is_short), and the error log says what takes the room.
 //
+// With a remote the trash is that of all nodes, and nothing of it goes for want of room: copies go that the remote has (core/remote/evict.h).
+//
 // Calling sequence: ckpt_room_new() in a mount; the calls below; ckpt_room_stop(), ckpt_room_free().
 // Ownership: the store's. NULL is a store that nobody looks after: all calls take it and do nothing.
 // Threads: any. Only _make and _stop block: until a step or two are gone from the disk.
