@@ -129,8 +129,14 @@ static void forget_read(struct ckpt_collecting *c)
 	c->read = (struct ckpt_keys){0};
 }
 
+// An older version that was over when it was condemned, and would not be now: a pin, or another setting. It is not to be had any more.
+static bool has_gone(struct ckpt_collecting *c, const struct ckpt_record *r)
+{
+	return !r->manifest && ckpt_journal_manifest_condemned(c->store->journal, r->summary.manifest_sha256);
+}
+
 static int mark_version(struct ckpt_collecting *c, const struct ckpt_state_step *step,
-			const struct ckpt_state_version *v)
+			const struct ckpt_state_version *v, bool is_older)
 {
 	CLEANUP_FREE void *data = NULL;
 	struct ckpt_record r;
@@ -140,6 +146,8 @@ static int mark_version(struct ckpt_collecting *c, const struct ckpt_state_step 
 		rc = ckpt_record_decode(data, v->record.len, &r);
 	if (!rc) {
 		rc = mark_record(c, &r, mark_live);
+		if (rc == -ENOENT && is_older && has_gone(c, &r))
+			rc = 0;
 		ckpt_record_done(&r);
 	}
 	return rc && rc != -EINTR ? ckpt_collect_fail(c, rc == -ENOENT ? -EBADMSG : rc,
@@ -160,11 +168,11 @@ static int mark_step(struct ckpt_collecting *c, const struct ckpt_state_step *st
 		const struct ckpt_state_version *v = &step->versions[i];
 
 		if (says && !ckpt_state_same_files(v) && (step->is.pinned || v->committed_ns > over_ns))
-			rc = mark_version(c, step, says);
+			rc = mark_version(c, step, says, true);
 		if (!v->deleted)
 			says = v;
 	}
-	return rc || !says ? rc : mark_version(c, step, says);
+	return rc || !says ? rc : mark_version(c, step, says, false);
 }
 
 static int mark_plain(struct ckpt_collecting *c, const struct ckpt_plain *e)

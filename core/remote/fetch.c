@@ -5,6 +5,8 @@
 #include "core/cold/pack.h"
 #include "core/remote/near.h"
 #include "core/state/condemned.h"
+#include "core/state/shared.h"
+#include "core/step/behind.h"
 #include "core/step/errlog.h"
 
 struct afar {
@@ -39,9 +41,9 @@ static void fetch_pack(struct ckpt_store *s, const struct ckpt_pack *pack)
 				afar.key);
 }
 
-static void fetch_manifest(struct ckpt_store *s, const struct ckpt_manifest *m)
+static void fetch_manifest(struct ckpt_store *s, const struct ckpt_manifest *m, struct ckpt_behind *behind)
 {
-	for (uint32_t i = 0; i < ckpt_manifest_pack_count(m); i++) {
+	for (uint32_t i = 0; i < ckpt_manifest_pack_count(m) && !(behind && ckpt_behind_stops(behind)); i++) {
 		struct ckpt_pack pack;
 
 		ckpt_manifest_pack(m, i, &pack);
@@ -61,14 +63,54 @@ static bool condemns(const struct ckpt_log_entry *entry)
 	return false;
 }
 
-void ckpt_fetch_condemned(struct ckpt_store *s, const struct ckpt_log_entry *entry)
+// Steps whose files the remote's log does not have: their chunks go into new packs when they are pushed, and so must be here.
+struct waiting {
+	char (*ids)[CKPT_UUID_LEN + 1];
+	size_t count;
+};
+
+static int look_for_waiting(void *arg, const struct ckpt_state *state)
+{
+	struct waiting *w = arg;
+	size_t count;
+	struct ckpt_state_step *const *changed = ckpt_state_changed(state, &count);
+
+	w->ids = ckpt_calloc(count + 1, sizeof(*w->ids));
+	for (size_t i = 0; w->ids && i < count; i++)
+		if (!changed[i]->gone && ckpt_state_has_changed_files(changed[i]))
+			memcpy(w->ids[w->count++], changed[i]->id, sizeof(*w->ids));
+	return 0;
+}
+
+static void fetch_waiting(struct ckpt_store *s, struct ckpt_behind *behind)
+{
+	struct waiting w = {0};
+
+	(void)ckpt_journal_look(s->journal, look_for_waiting, &w);
+	for (size_t i = 0; i < w.count; i++) {
+		struct ckpt_step *step = ckpt_step_of_session(s, w.ids[i]);
+		struct ckpt_manifest *m;
+
+		if (step && !ckpt_step_read_current(step, &m)) {
+			fetch_manifest(s, m, behind);
+			ckpt_manifest_unref(m);
+		}
+		ckpt_step_unref(step);
+	}
+	free(w.ids);
+}
+
+void ckpt_fetch_condemned(struct ckpt_store *s, const struct ckpt_log_entry *entry, struct ckpt_behind *behind)
 {
 	struct ckpt_manifest **manifests;
 	size_t count;
 
-	if (!condemns(entry) || ckpt_file_manifests(s, &manifests, &count))
+	if (!condemns(entry))
+		return;
+	fetch_waiting(s, behind);
+	if (ckpt_file_manifests(s, &manifests, &count))
 		return;
 	for (size_t i = 0; i < count; i++)
-		fetch_manifest(s, manifests[i]);
+		fetch_manifest(s, manifests[i], behind);
 	ckpt_file_manifests_free(manifests, count);
 }

@@ -170,7 +170,7 @@ static int take_entry(void *arg, const struct ckpt_log_entry *entry)
 	if (!rc && on_tree)
 		ckpt_tree_carry_out(r->tree);
 	if (!rc && r->loaded)
-		ckpt_fetch_condemned(r->store, entry);
+		ckpt_fetch_condemned(r->store, entry, __atomic_load_n(&r->behind, __ATOMIC_ACQUIRE));
 	return rc;
 }
 
@@ -478,22 +478,25 @@ static void reunite(struct ckpt_step *step)
 
 // Into the index, where it is large: so no act reads it over the network, while others wait for acts_lock. What cannot be fetched now is
 // read when it is needed.
-static void fetch_manifest(struct ckpt_store *s, const struct ckpt_summary *is)
+static int fetch_manifest(struct ckpt_store *s, const struct ckpt_summary *is)
 {
 	struct ckpt_indexer *indexer = *ckpt_indexer_of(s);
 	char key[sizeof("m/") + CKPT_SHA256_HEX_LEN] = "m/";
 	CLEANUP_FREE void *data = NULL;
 	uint8_t sha256[CKPT_SHA256_LEN];
 	size_t len;
+	int rc;
 
 	if (!ckpt_index_manifest(s->index, is->manifest_sha256, &data, &len))
-		return;
+		return 0;
 	ckpt_hex(is->manifest_sha256, CKPT_SHA256_LEN, key + strlen(key));
-	if (ckpt_objects_get_all(s->objects, key, CKPT_MANIFEST_BYTES_MAX, &data, &len, NULL))
-		return;
+	rc = ckpt_objects_get_all(s->objects, key, CKPT_MANIFEST_BYTES_MAX, &data, &len, NULL);
+	if (rc)
+		return rc == -ENOENT ? 0 : rc;
 	ckpt_sha256(data, len, sha256);
 	if (!memcmp(sha256, is->manifest_sha256, sizeof(sha256)))
 		ckpt_indexer_put(indexer, sha256, TAKE_PTR(data), len);
+	return 0;
 }
 
 static bool has_manifest(struct ckpt_store *s, const struct ckpt_said *said)
@@ -513,10 +516,10 @@ static void fetch_manifests(struct ckpt_remote *r)
 	if (!r->loaded || !r->news || !*ckpt_indexer_of(r->store) ||
 	    ckpt_journal_list(r->store->journal, &said, &count))
 		return;
-	for (size_t i = 0; i < count; i++)
+	for (size_t i = 0; i < count && !(r->behind && ckpt_behind_stops(r->behind)); i++)
 		if (said[i].pulled && said[i].is.manifest_bytes > CKPT_MANIFEST_EMBED_MAX &&
-		    !has_manifest(r->store, &said[i]))
-			fetch_manifest(r->store, &said[i].is);
+		    !has_manifest(r->store, &said[i]) && fetch_manifest(r->store, &said[i].is))
+			return;
 }
 
 static int reunite_all(struct ckpt_store *s)

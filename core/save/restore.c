@@ -7,6 +7,7 @@
 #include "core/record/event.h"
 #include "core/save/edit.h"
 #include "core/save/version.h"
+#include "core/state/condemned.h"
 #include "core/step/amending.h"
 #include "core/step/errlog.h"
 #include "core/step/older.h"
@@ -33,8 +34,11 @@ static int hold_pack(struct ckpt_store *s, const struct ckpt_pack *pack)
 {
 	char key[CKPT_PACK_KEY_MAX];
 	struct ckpt_object object;
-	int rc = ckpt_pack_pin(*ckpt_pack_pins_of(s), pack->id);
+	int rc;
 
+	if (ckpt_journal_pack_condemned(s->journal, pack->id))
+		return -ENODATA; // it is gone from the remote, or about to go
+	rc = ckpt_pack_pin(*ckpt_pack_pins_of(s), pack->id);
 	if (rc)
 		return rc == -ESTALE ? -ENODATA : rc;
 	ckpt_pack_key(pack->id, key);

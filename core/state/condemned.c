@@ -77,7 +77,7 @@ uint64_t ckpt_state_last_condemn(const struct ckpt_state *s)
 }
 
 struct question {
-	const uint8_t *pack;
+	const uint8_t *pack, *manifest;
 	const struct ckpt_manifest *m;
 	bool is_object;
 };
@@ -92,6 +92,18 @@ static int ask_pack(void *arg, const struct ckpt_state *s)
 bool ckpt_journal_pack_condemned(struct ckpt_journal *j, const uint8_t name[CKPT_SHA256_LEN])
 {
 	return ckpt_journal_look(j, ask_pack, &(struct question){.pack = name});
+}
+
+static int ask_manifest_alone(void *arg, const struct ckpt_state *s)
+{
+	const struct question *q = arg;
+
+	return ckpt_state_manifest_condemned(s, q->manifest) != 0;
+}
+
+bool ckpt_journal_manifest_condemned(struct ckpt_journal *j, const uint8_t sha256[CKPT_SHA256_LEN])
+{
+	return ckpt_journal_look(j, ask_manifest_alone, &(struct question){.manifest = sha256});
 }
 
 static int ask_manifest(void *arg, const struct ckpt_state *s)

@@ -36,4 +36,5 @@ uint64_t ckpt_state_last_condemn(const struct ckpt_state *state);
 
 // The same of a journal's state. Of a pack; of a manifest that is an object of its own (m/), or of a pack that it names.
 bool ckpt_journal_pack_condemned(struct ckpt_journal *j, const uint8_t name[CKPT_SHA256_LEN]);
+bool ckpt_journal_manifest_condemned(struct ckpt_journal *j, const uint8_t sha256[CKPT_SHA256_LEN]);
 bool ckpt_journal_names_condemned(struct ckpt_journal *j, const struct ckpt_manifest *m, bool is_object);

@@ -3,6 +3,7 @@
 #include "core/base/clock.h"
 #include "core/base/sys.h"
 #include "core/base/util.h"
+#include "core/state/condemned.h"
 #include "core/step/store.h"
 
 #include <fcntl.h>
@@ -209,12 +210,14 @@ static int tell_packs(struct ckpt_step *step, uint32_t version, ckpt_older_fn *f
 	struct ckpt_manifest *m;
 	struct ckpt_record r;
 	int rc = ckpt_step_record(step, version, &r);
+	bool gone;
 
 	if (rc)
 		return rc;
-	rc = ckpt_step_read_manifest(step, &r.summary, &m);
+	gone = !r.manifest && ckpt_journal_manifest_condemned(step->store->journal, r.summary.manifest_sha256);
+	rc = gone ? 0 : ckpt_step_read_manifest(step, &r.summary, &m);
 	ckpt_record_done(&r);
-	if (rc)
+	if (rc || gone) // the remote has removed it, as a version that was over: it is not to be had any more
 		return rc;
 	rc = fn(arg, m);
 	ckpt_manifest_unref(m);

@@ -20,6 +20,7 @@
 #include "core/remote/tree.h"
 #include "core/save/amend.h"
 #include "core/save/delete.h"
+#include "core/save/pin.h"
 #include "core/state/condemned.h"
 #include "core/state/shared.h"
 #include "core/store/open.h"
@@ -898,6 +899,72 @@ START_TEST(reader_of_what_has_gone_reads_on)
 }
 END_TEST
 
+// A change that is not pushed yet needs chunks of what all others have given up.
+START_TEST(pack_that_a_waiting_step_needs_is_fetched)
+{
+	struct node a = {0}, b = {0}, c = {0}, d = {0};
+	struct ckpt_step *step;
+	struct ckpt_chunk chunk;
+	struct ckpt_pack pack;
+	struct ckpt_file *f;
+
+	open_node(&a);
+	step = ckpt_packed_step(a.store, "1", TEXT, "another text");
+	pack = ckpt_packed_place(step, "1", &chunk);
+	ckpt_step_unref(step);
+	push(&a);
+	open_node(&b);
+	ckpt_remote_ready(remote(&b));
+	step = ckpt_step_find(b.store, "", "1");
+	ck_ok(ckpt_amend_remove(step, "0"));
+	ckpt_step_unref(step);
+	expire(a.store, "1");
+	push_and_close(&a);
+	open_node(&c);
+	ck_assert_uint_ge(collect(&c, &an_hour).waiting.objects, 1);
+	ck_ok(ckpt_remote_read_to(remote(&b), position(&c) + 1));
+	ck_assert(ckpt_packed_is_there(b.store, &pack));
+	collect(&c, &at_once);
+	ck_assert(!has_pack(&c, &pack));
+	close_node(&c);
+	push_and_close(&b);
+	open_node(&d);
+	step = ckpt_step_find(d.store, "", "1");
+	ck_assert_ptr_nonnull(step);
+	f = ckpt_packed_open(step, "1");
+	ckpt_packed_check(f, "another text");
+	ckpt_file_close(f);
+	ckpt_step_unref(step);
+	close_node(&d);
+}
+END_TEST
+
+// Nothing keeps a version that was over: neither a pin nor a longer time of the trash has it back.
+START_TEST(pin_of_a_step_whose_older_version_has_gone_keeps_no_garbage)
+{
+	struct ckpt_step *step;
+	struct node a = {0};
+	size_t manifests;
+
+	open_node(&a);
+	step = ckpt_save_one(a.store, CKPT_SAVE_LARGE); // its manifest is an object
+	push(&a);
+	ck_ok(ckpt_amend_remove(step, "config.json"));
+	push(&a);
+	manifests = count(&a, "m/");
+	a.store->settings.trash_ns = 0;
+	collect(&a, &by_force);
+	ck_assert_uint_lt(count(&a, "m/"), manifests);
+	a.store->settings.trash_ns = CKPT_COLLECT_HOLD_NS;
+	ck_ok(ckpt_pin(step, true));
+	push(&a);
+	put_orphan(&a, 7, 100);
+	ck_assert_uint_eq(collect(&a, &by_force).deleted.objects, 1);
+	ckpt_step_unref(step);
+	close_node(&a);
+}
+END_TEST
+
 // --- By itself ----------------------------------------------------------------------------------------------------------
 
 #define MS INT64_C(1000000)
@@ -988,6 +1055,8 @@ int main(void)
 	tcase_add_loop_test(tcase, held_objects_stay_for_some_days_or_until_their_step_is_there, 0, 2);
 	tcase_add_test(tcase, older_versions_stay_until_they_expire);
 	tcase_add_loop_test(tcase, reader_of_what_has_gone_reads_on, 0, 2);
+	tcase_add_test(tcase, pack_that_a_waiting_step_needs_is_fetched);
+	tcase_add_test(tcase, pin_of_a_step_whose_older_version_has_gone_keeps_no_garbage);
 	tcase_add_test(tcase, a_mount_collects_when_nobody_has_for_a_while);
 	tcase_add_test(tcase, a_mount_tells_once_that_it_cannot_collect);
 	tcase_set_timeout(tcase, 60);
