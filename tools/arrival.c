@@ -3,6 +3,7 @@
 #include "core/base/sys.h"
 #include "core/base/util.h"
 #include "core/remote/arrival.h"
+#include "core/step/ask.h"
 #include "core/step/follow.h"
 #include "core/step/holder.h"
 #include "tools/listing.h"
@@ -14,6 +15,47 @@
 #define POLL_NS INT64_C(100000000)
 
 enum { NOT_YET = -1 }; // beside exit statuses
+
+const json_t *ckpt_arrival_failure(const json_t *status, const char *session)
+{
+	const json_t *one;
+	size_t i;
+
+	json_array_foreach(json_object_get(json_object_get(status, "uploading"), "failed"), i, one)
+	{
+		const char *failed = json_string_value(json_object_get(one, "session"));
+
+		if (failed && !strcmp(failed, session))
+			return one;
+	}
+	return NULL;
+}
+
+int ckpt_arrival_fail(const json_t *failure)
+{
+	return ckpt_fail(json_string_value(json_object_get(failure, "step")),
+			 "`ckptfs verify` says which files are damaged; save the step again, or delete it",
+			 "it cannot be uploaded: its files on this node cannot be read (%s)",
+			 json_string_value(json_object_get(failure, "error")));
+}
+
+// What the mount cannot push never arrives.
+static int look_for_failure(const char *store, const char *session)
+{
+	CLEANUP_FREE char *reply = NULL;
+	const json_t *failure;
+	json_t *status;
+	int rc = NOT_YET;
+
+	if (ckpt_ask(store, "{\"verb\":\"status\"}", CKPT_SOCKET_TIMEOUT_S, &reply))
+		return NOT_YET; // it is asked again
+	status = json_loads(reply, 0, NULL);
+	failure = ckpt_arrival_failure(status, session);
+	if (failure)
+		rc = ckpt_arrival_fail(failure);
+	json_decref(status);
+	return rc;
+}
 
 // Only a mount pushes.
 static int look(struct ckpt_listing *l, const char *store, const char *word, struct ckpt_arrival *a)
@@ -27,7 +69,7 @@ static int look(struct ckpt_listing *l, const char *store, const char *word, str
 	return ckpt_store_holder(store, NULL)
 		       ? ckpt_fail(word, "`ckptfs mount` the store: a mount pushes what waits",
 				   "not in the object store yet, and nobody has the store mounted")
-		       : NOT_YET;
+		       : look_for_failure(store, a->session);
 }
 
 // The setting is that of the mount, or of the store at rest.

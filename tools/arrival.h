@@ -8,3 +8,7 @@
 // The step of this session, or what has its place since. reply: the mount's answer to the commit, NULL: it was committed at rest, where
 // nobody pushes it. 0: it is there, or the setting is another one; else an exit status. A name that was lost to another node is said.
 int ckpt_arrival_await(const char *store, const char *word, const char *session, const json_t *reply);
+
+// The row of uploading.failed in the status of a mount that is about this session; NULL: it can be uploaded. Borrowed.
+const json_t *ckpt_arrival_failure(const json_t *status, const char *session);
+int ckpt_arrival_fail(const json_t *failure); // says what such a row is about; an exit status

@@ -10,6 +10,7 @@
 #include "core/base/sys.h"
 #include "core/base/util.h"
 #include "core/step/ask.h"
+#include "tools/arrival.h"
 #include "tools/listing.h"
 #include "tools/output.h"
 #include "tools/progress.h"
@@ -184,14 +185,6 @@ static int not_there_yet(const struct wait *w)
 		       : NOT_YET;
 }
 
-static int cannot_be_uploaded(const json_t *failure)
-{
-	return ckpt_fail(json_string_value(json_object_get(failure, "step")),
-			 "`ckptfs verify` says which files are damaged; save the step again, or delete it",
-			 "it cannot be uploaded: its files on this node cannot be read (%s)",
-			 json_string_value(json_object_get(failure, "error")));
-}
-
 // The mount alone knows plain files, and steps that cannot be uploaded.
 static int look_all_remote(struct wait *w, json_int_t steps)
 {
@@ -205,7 +198,7 @@ static int look_all_remote(struct wait *w, json_int_t steps)
 	failed = json_object_get(json_object_get(status, "uploading"), "failed");
 	steps -= (json_int_t)json_array_size(failed);
 	if (steps <= 0 && json_array_size(failed))
-		rc = cannot_be_uploaded(json_array_get(failed, 0));
+		rc = ckpt_arrival_fail(json_array_get(failed, 0));
 	else if (steps > 0 || files)
 		rc = not_there_yet(w);
 	json_decref(status);
@@ -214,8 +207,8 @@ static int look_all_remote(struct wait *w, json_int_t steps)
 
 static int look_step_remote(struct wait *w, const char *session)
 {
-	json_t *status, *one;
-	size_t i;
+	const json_t *failure;
+	json_t *status;
 	int rc;
 
 	if (ckpt_remote_has(w->l.store, session))
@@ -224,13 +217,8 @@ static int look_step_remote(struct wait *w, const char *session)
 	if (rc)
 		return rc;
 	rc = not_there_yet(w);
-	json_array_foreach(json_object_get(json_object_get(status, "uploading"), "failed"), i, one)
-	{
-		const char *failed = json_string_value(json_object_get(one, "session"));
-
-		if (failed && !strcmp(failed, session))
-			rc = cannot_be_uploaded(one);
-	}
+	if ((failure = ckpt_arrival_failure(status, session)))
+		rc = ckpt_arrival_fail(failure);
 	json_decref(status);
 	return rc;
 }

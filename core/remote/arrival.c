@@ -38,14 +38,37 @@ bool ckpt_remote_has(struct ckpt_store *s, const char *session)
 	return ckpt_journal_look(s->journal, look_for, (void *)session);
 }
 
+// The step into which an edit that lost its name to another node's was put (core/save/reunite.h).
+static const struct ckpt_state_step *find_reunited(const struct ckpt_state *state, const struct ckpt_state_step *step)
+{
+	const char *conflict = strstr(step->is.name, CKPT_NAME_CONFLICT);
+	char name[CKPT_NAME_MAX + 1];
+
+	if (!conflict)
+		return NULL;
+	snprintf(name, sizeof(name), "%.*s", (int)(conflict - step->is.name), step->is.name);
+	return ckpt_state_listed(state, step->is.folder_id, name);
+}
+
+// In the trash, where another node's edit has its place, with changes of this node that are in no log yet: they are put into that edit.
+static bool waits_for_reunion(const struct ckpt_state_step *step)
+{
+	return step->since && step->shared && ckpt_state_has_changed_files(step);
+}
+
 // An edit is a step of its own, which has the name from then on.
 static int look(void *arg, const struct ckpt_state *state)
 {
 	struct ckpt_arrival *a = arg;
 	const struct ckpt_state_step *step = ckpt_state_step(state, a->session);
 
-	if (step && ckpt_state_was_replaced(step))
+	if (step && ckpt_state_was_replaced(step)) {
+		if (waits_for_reunion(step))
+			return -EAGAIN;
 		step = ckpt_state_listed(state, step->is.folder_id, step->is.name);
+	} else if (step && step->deleted_by && !step->shared) {
+		step = find_reunited(state, step);
+	}
 	if (!step || step->deleted_by || step->gone)
 		return 0;
 	memcpy(a->session, step->id, sizeof(a->session));

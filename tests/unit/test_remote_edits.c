@@ -17,6 +17,7 @@
 #include "core/save/session.h"
 #include "core/save/stage.h"
 #include "core/step/amending.h"
+#include "core/remote/arrival.h"
 #include "core/step/errlog.h"
 #include "core/step/follow.h"
 #include "core/step/older.h"
@@ -551,6 +552,34 @@ START_TEST(two_edits_that_are_versions_are_one_step)
 }
 END_TEST
 
+// It is put into the other node's edit, and who waits for it waits for that: a third node has both then.
+START_TEST(edit_has_arrived_when_what_it_was_put_into_has)
+{
+	struct ckpt_step *staged = reopen(&b);
+	struct ckpt_arrival arrival = {0};
+	struct node c = {0};
+	int rc = -EAGAIN;
+
+	edit(staged, "other.json", "of b");
+	ck_ok(commit(staged));
+	memcpy(arrival.session, staged->session, sizeof(arrival.session));
+	ckpt_step_unref(staged);
+	edit_and_push(&a, "config.json", "of a");
+	take_in(&b, FOLLOWED);
+	ck_error(ckpt_arrival_look(b.store, &arrival), EAGAIN);
+	work(&b);
+	for (unsigned i = 0; i < TRIES * 10 && rc == -EAGAIN; i++) {
+		rc = ckpt_arrival_look(b.store, &arrival);
+		ckpt_sys.sleep_ns(TRY_NS / 20);
+	}
+	ck_ok(rc);
+	open_node(&c);
+	ck_assert(has_text(&c, NAME, "other.json", "of b"));
+	ck_assert(has_text(&c, NAME, "config.json", "of a"));
+	close_node(&c);
+}
+END_TEST
+
 // They are in no edit, but versions of the step itself, whose place another step takes.
 START_TEST(changes_that_are_versions_are_in_the_edit_that_comes)
 {
@@ -738,6 +767,7 @@ int main(void)
 	tcase_add_loop_test(tcase, deleted_meanwhile, 0, WAYS);
 	tcase_add_loop_test(tcase, saved_over_meanwhile, 0, WAYS);
 	tcase_add_loop_test(tcase, two_edits_that_are_versions_are_one_step, 0, 2);
+	tcase_add_test(tcase, edit_has_arrived_when_what_it_was_put_into_has);
 	tcase_add_test(tcase, changes_that_are_versions_are_in_the_edit_that_comes);
 	tcase_add_test(tcase, edit_that_is_a_version_has_what_comes_to_the_step_before_it);
 	tcase_set_timeout(tcase, 60);
