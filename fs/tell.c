@@ -3,6 +3,7 @@
 #include "core/base/lock.h"
 #include "core/base/sys.h"
 #include "core/base/util.h"
+#include "core/save/limit.h"
 
 #include <pthread.h>
 #include <stdio.h>
@@ -82,7 +83,7 @@ static void wait_a_moment(struct telling *t)
 // Without memory or a thread it may take long, and is not left out.
 void tell_name(const struct ckpt_store *s, struct fuse_session *se, fuse_ino_t dir, const char *name)
 {
-	bool waits = s->settings.durability != CKPT_DURABILITY_LOCAL;
+	bool waits = s->settings.durability != CKPT_DURABILITY_LOCAL || *ckpt_limit_of(s);
 	struct telling here = {.se = se, .dir = dir}, *t = waits ? malloc(sizeof(*t)) : NULL;
 
 	snprintf(here.name, sizeof(here.name), "%s", name);

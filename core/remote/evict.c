@@ -89,6 +89,7 @@ struct round {
 	struct local_pack *packs; // by id
 	size_t pack_count, pack_cap;
 	uint64_t freed;
+	bool unreachable; // the remote does not answer: packs stay, as nobody knows what it has
 	bool (*go_on)(void *arg);
 	void *arg;
 };
@@ -286,7 +287,9 @@ static int look_for_stranger(void *arg, const struct ckpt_state_step *step)
 
 	memcpy(want.session, step->id, sizeof(want.session));
 	found = r->count ? bsearch(&want, r->known, r->count, sizeof(want), by_session) : NULL;
-	return found && found->version >= step->is.version ? 0 : -EAGAIN;
+	return !step->since || (found && found->version >= step->is.version)
+		       ? 0
+		       : -EAGAIN; // what the remote has needs nothing here
 }
 
 // A version that the table of steps does not know yet may need any pack.
@@ -334,8 +337,10 @@ static int drop_raw(struct round *r, struct ckpt_step *step)
 static bool is_there(struct round *r, const struct local_pack *pack, const char *key)
 {
 	struct ckpt_object object;
+	int rc = ckpt_objects_head(ckpt_near_there(r->store->objects), key, &object);
 
-	return !ckpt_objects_head(ckpt_near_there(r->store->objects), key, &object) && object.bytes == pack->bytes;
+	r->unreachable = rc && rc != -ENOENT;
+	return !rc && object.bytes == pack->bytes;
 }
 
 static void drop_pack(struct round *r, struct local_pack *pack)
@@ -360,7 +365,7 @@ static int drop_packs(struct round *r, struct ckpt_step *step)
 
 	if (rc)
 		return rc == -ENOENT ? 0 : rc;
-	for (uint32_t i = 0; i < ckpt_manifest_pack_count(m) && goes_on(r); i++) {
+	for (uint32_t i = 0; i < ckpt_manifest_pack_count(m) && goes_on(r) && !r->unreachable; i++) {
 		struct local_pack *pack = find_pack(r, m, i);
 
 		if (pack && pack->users && !--pack->users && !pack->stays)
@@ -368,6 +373,16 @@ static int drop_packs(struct round *r, struct ckpt_step *step)
 	}
 	ckpt_manifest_unref(m);
 	return goes_on(r) ? 0 : -EINTR;
+}
+
+// Who waits for room sees at once that there is some.
+static void tell_freed(struct round *r)
+{
+	struct ckpt_evict *e = __atomic_load_n(ckpt_evict_of(r->store), __ATOMIC_ACQUIRE);
+
+	if (e)
+		__atomic_store_n(&e->removed_ns, ckpt_sys.mono_ns(), __ATOMIC_RELAXED);
+	ckpt_limit_freed(*ckpt_limit_of(r->store));
 }
 
 // It is durable still, and as it was looked at: else it is passed over.
@@ -379,8 +394,12 @@ static int drop(struct round *r, struct ckpt_step *step, uint64_t raw_bytes)
 
 	if (!rc && raw_bytes)
 		rc = drop_raw(r, step);
-	if (!rc)
+	if (r->freed > before)
+		tell_freed(r);
+	if (!rc && !r->unreachable)
 		rc = drop_packs(r, step);
+	if (r->freed > before)
+		tell_freed(r);
 	if (r->freed > before)
 		ckpt_log(CKPT_LOG_INFO, "work_limit: removed %s of %s here, which the object store has",
 			 ckpt_size_text(r->freed - before, size), step->name);
@@ -427,8 +446,6 @@ int ckpt_evict_round(struct ckpt_store *s, uint64_t bytes, uint64_t *ret_bytes, 
 	if (!rc)
 		rc = drop_in_order(&r, bytes);
 	ckpt_pack_pins_end(*ckpt_pack_pins_of(s));
-	if (r.freed)
-		ckpt_limit_freed(*ckpt_limit_of(s));
 	*ret_bytes = r.freed;
 	return rc;
 }
@@ -440,17 +457,25 @@ static bool go_on(void *behind)
 	return !ckpt_behind_stops(behind);
 }
 
+// Beside what waits to be pushed, which may not go.
+static uint64_t target_beside(struct ckpt_store *s, const struct ckpt_remote_queue *queue)
+{
+	uint64_t target = ckpt_evict_target(s->settings.work_limit, ckpt_latest_bytes(s));
+
+	return target - MIN(queue->bytes, target / 2);
+}
+
 // What fails is tried again at the next look: who lacks room is told by the limit.
 static int64_t turn(void *arg, struct ckpt_behind *behind)
 {
 	struct ckpt_evict *e = arg;
-	uint64_t used, target = ckpt_evict_target(e->store->settings.work_limit, ckpt_latest_bytes(e->store)),
-		       freed = 0;
+	struct ckpt_remote_queue queue;
+	uint64_t used, target, freed;
 
+	ckpt_remote_queue(*ckpt_remote_of(e->store), &queue);
+	target = target_beside(e->store, &queue);
 	if (!ckpt_limit_used(*ckpt_limit_of(e->store), &used) && used > target)
 		(void)ckpt_evict_round(e->store, used - target, &freed, go_on, behind);
-	if (freed)
-		__atomic_store_n(&e->removed_ns, ckpt_sys.mono_ns(), __ATOMIC_RELAXED);
 	return ckpt_sys.mono_ns() + LOOK_NS;
 }
 
@@ -459,7 +484,7 @@ uint64_t ckpt_evict_expected(struct ckpt_store *s)
 	struct ckpt_remote_queue queue;
 
 	ckpt_remote_queue(*ckpt_remote_of(s), &queue);
-	return queue.unreachable_ns ? 0 : ckpt_latest_bytes(s) * 2 + queue.bytes;
+	return queue.unreachable_ns ? 0 : s->settings.work_limit - target_beside(s, &queue);
 }
 
 void ckpt_evict_hurry(struct ckpt_store *s)

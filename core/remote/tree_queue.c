@@ -341,6 +341,8 @@ static bool gives_way(struct ckpt_tree_queue *q, const struct ckpt_tree_sending 
 	    (!ckpt_failures_hold(to->failures, items[i]->number) &&
 	     !ckpt_journal_look(to->store->journal, was_for_nothing, items[i])))
 		return false;
+	if (ckpt_failures_hold(to->failures, items[later]->number))
+		return true; // nobody knows how long that waits
 	LOCK_SCOPE(&q->lock);
 	q->held = MAX(q->held, items[later]->number);
 	return true;

@@ -1,4 +1,5 @@
 // Copies that go from a work directory: which, and in which order; and that nothing goes which the remote, a directory here, has not.
+#include "tests/support/hooks.h"
 #include "tests/support/staged.h"
 #include "tests/support/suite.h"
 
@@ -12,6 +13,7 @@
 #include "core/save/pin.h"
 #include "core/save/stage.h"
 #include "core/store/open.h"
+#include "core/store/room.h"
 #include "core/tier/cool.h"
 #include "tests/support/save.h"
 
@@ -249,6 +251,40 @@ START_TEST(deleted_step_goes_and_can_be_had_back)
 }
 END_TEST
 
+static int short_room(int fd, uint64_t *ret_free, uint64_t *ret_total)
+{
+	(void)fd;
+	*ret_free = 1000;
+	*ret_total = UINT64_C(1) << 40;
+	return 0;
+}
+
+// The trash is that of all nodes.
+START_TEST(short_disk_drops_copies_and_expires_nothing)
+{
+	struct ckpt_step *step = save("1000", 1), *deleted = save("2000", 2);
+
+	ck_ok(ckpt_store_work_behind(s));
+	push(step);
+	push(deleted);
+	ck_ok(ckpt_delete(deleted));
+	for (unsigned i = 0; i < 2000 && !ckpt_remote_has(s, deleted->session); i++) {
+		ckpt_remote_wake(*ckpt_remote_of(s));
+		ckpt_sys.sleep_ns(10000000);
+	}
+	ckpt_hook_set(room, short_room);
+	for (unsigned i = 0; i < 1000 && (is_raw(step) || is_raw(deleted)); i++) {
+		ckpt_room_expect(*ckpt_room_of(s), 0);
+		ckpt_sys.sleep_ns(10000000);
+	}
+	ck_assert(!is_raw(step) && !is_raw(deleted));
+	ck_assert_int_eq(ckpt_step_state(deleted), CKPT_STEP_DELETED);
+	ck_ok(ckpt_undelete(deleted));
+	ckpt_step_unref(step);
+	ckpt_step_unref(deleted);
+}
+END_TEST
+
 // Somebody has removed the pack there: ours is the last.
 START_TEST(pack_that_the_remote_has_lost_stays)
 {
@@ -280,6 +316,7 @@ int main(void)
 	tcase_add_test(tcase, pack_that_an_unpushed_step_needs_stays);
 	tcase_add_test(tcase, pinned_and_open_steps_stay);
 	tcase_add_test(tcase, deleted_step_goes_and_can_be_had_back);
+	tcase_add_test(tcase, short_disk_drops_copies_and_expires_nothing);
 	tcase_add_test(tcase, pack_that_the_remote_has_lost_stays);
 	tcase_set_timeout(tcase, 60);
 	suite_add_tcase(suite, tcase);
