@@ -4,6 +4,7 @@ import os
 
 import pytest
 
+import test_arrays
 import test_jax
 import test_quiet
 import test_replayed
@@ -16,7 +17,7 @@ from support import trees
 from support.mounting import wait_until
 from support.nodes import *  # noqa: F403
 
-FRAMEWORKS = [f for module in (test_jax, test_torch, test_training, test_trainers, test_walkers, test_replayed, test_quiet) for f in module.FRAMEWORKS]
+FRAMEWORKS = [f for module in (test_arrays, test_jax, test_torch, test_training, test_trainers, test_walkers, test_replayed, test_quiet) for f in module.FRAMEWORKS]
 STEPS_KEPT = 2
 QUIET = "2s"  # for those with no last act, in place of 10
 
