@@ -10,6 +10,7 @@ import re
 
 SAVE, AMEND, REPACK, RESTORE, NOTE, DELETE, UNDELETE, EXPIRE, RENAME, FLAG, SET = range(1, 12)
 MKDIR, FILE, REMOVE, MOVE = range(12, 16)  # of the plain tree: not in the log of a node (tests/unit/test_plain.c)
+CONDEMN, HOLD = range(16, 18)  # of objects: neither (tests/unit/test_condemned.c)
 PINNED, TEMPORARY = 1, 2
 ANY = 2**64 - 1
 OK, VOID, NEWER = 0, 1, -95  # -ENOTSUP
@@ -41,7 +42,7 @@ class State:
 
     def apply(self, act, seq):
         """0, VOID or NEWER. seq: of the entry that has the act."""
-        if act.kind > MOVE:
+        if act.kind > HOLD:
             fits = False
             if act.required:
                 return NEWER
