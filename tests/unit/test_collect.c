@@ -943,7 +943,7 @@ END_TEST
 START_TEST(pin_of_a_step_whose_older_version_has_gone_keeps_no_garbage)
 {
 	struct ckpt_step *step;
-	struct node a = {0};
+	struct node a = {0}, b = {0};
 	size_t manifests;
 
 	open_node(&a);
@@ -955,13 +955,13 @@ START_TEST(pin_of_a_step_whose_older_version_has_gone_keeps_no_garbage)
 	a.store->settings.trash_ns = 0;
 	collect(&a, &by_force);
 	ck_assert_uint_lt(count(&a, "m/"), manifests);
-	a.store->settings.trash_ns = CKPT_COLLECT_HOLD_NS;
 	ck_ok(ckpt_pin(step, true));
-	push(&a);
-	put_orphan(&a, 7, 100);
-	ck_assert_uint_eq(collect(&a, &by_force).deleted.objects, 1);
 	ckpt_step_unref(step);
-	close_node(&a);
+	push_and_close(&a);
+	open_node(&b); // which has nothing of it
+	put_orphan(&b, 7, 100);
+	ck_assert_uint_eq(collect(&b, &by_force).deleted.objects, 1);
+	close_node(&b);
 }
 END_TEST
 

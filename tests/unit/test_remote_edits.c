@@ -18,6 +18,7 @@
 #include "core/save/stage.h"
 #include "core/step/amending.h"
 #include "core/remote/arrival.h"
+#include "core/save/reunite.h"
 #include "core/step/errlog.h"
 #include "core/step/follow.h"
 #include "core/step/older.h"
@@ -555,18 +556,26 @@ END_TEST
 // It is put into the other node's edit, and who waits for it waits for that: a third node has both then.
 START_TEST(edit_has_arrived_when_what_it_was_put_into_has)
 {
-	struct ckpt_step *staged = reopen(&b);
+	struct ckpt_step *staged = reopen(&b), *into;
 	struct ckpt_arrival arrival = {0};
+	struct ckpt_manifest *was;
 	struct node c = {0};
 	int rc = -EAGAIN;
 
 	edit(staged, "other.json", "of b");
 	ck_ok(commit(staged));
 	memcpy(arrival.session, staged->session, sizeof(arrival.session));
-	ckpt_step_unref(staged);
 	edit_and_push(&a, "config.json", "of a");
 	take_in(&b, FOLLOWED);
 	ck_error(ckpt_arrival_look(b.store, &arrival), EAGAIN);
+	ckpt_lock_take(&b.store->acts_lock);
+	ck_ok(ckpt_reunite(staged, &into, &was));
+	ckpt_lock_drop(&b.store->acts_lock);
+	ck_ok(ckpt_delete(staged));
+	ck_error(ckpt_arrival_look(b.store, &arrival), EAGAIN);
+	ckpt_manifest_unref(was);
+	ckpt_step_unref(into);
+	ckpt_step_unref(staged);
 	work(&b);
 	for (unsigned i = 0; i < TRIES * 10 && rc == -EAGAIN; i++) {
 		rc = ckpt_arrival_look(b.store, &arrival);
