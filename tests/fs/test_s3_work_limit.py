@@ -87,14 +87,15 @@ def test_the_directory_stays_below_it_and_every_step_is_there(node):
 
 def test_pinned_steps_and_open_files_stay_and_trash_goes_first(node, ckptfs, agent):
     n = node("a", options=OPTIONS)
-    for name in ("1000", "2000", "3000"):
-        save(n, name)
-    n.wait()
+    save(n, "1000")
     ckptfs("pin", n.path, "1000")
-    ckptfs("rm", n.path, "3000")
-    n.wait()
+    save(n, "2000")
     reader = agent()
     reader.run("f = open(path, 'rb')", path=str(n / "2000/model.bin"))
+    save(n, "3000")
+    n.wait()
+    ckptfs("rm", n.path, "3000")
+    n.wait()
     for name in ("4000", "5000", "6000"):
         save(n, name)
         n.wait()
