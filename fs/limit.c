@@ -56,7 +56,7 @@ static void wait_for_room(struct ckpt_fs *fs, uid_t uid, uint64_t bytes, pid_t t
 		pause_for_room(fs->store, i);
 }
 
-// What has been written since the last look was written past us.
+// Bytes written since the last look were written past us.
 void limit_wait(struct call *c)
 {
 	const struct fuse_ctx *ctx = fuse_req_ctx(c->req);

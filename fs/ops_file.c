@@ -504,7 +504,7 @@ static void remember_failure(struct ckpt_fs *fs, struct handle *h, int rc)
 	ckpt_step_unref(step);
 }
 
-// What is left of `in`, which is one buffer. *ret_limited: a limit refused it, and not the disk.
+// The rest of `in`, which is one buffer. *ret_limited: a limit refused it, and not the disk.
 static ssize_t write_data(struct ckpt_fs *fs, struct handle *h, struct fuse_bufvec *in, off_t offset,
 			  const struct fuse_file_info *fi, bool *ret_limited)
 {

@@ -12,5 +12,5 @@
 
 // It is to look the name in the folder with this number up again.
 void tell_name(const struct ckpt_store *s, struct fuse_session *se, fuse_ino_t dir, const char *name);
-// When no more comes, and the connection has ended: until nothing is left to be told.
+// After the last one, once the connection has ended: waits until nothing is left to be told.
 void tell_drain(void);

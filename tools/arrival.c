@@ -39,7 +39,7 @@ int ckpt_arrival_fail(const json_t *failure)
 			 json_string_value(json_object_get(failure, "error")));
 }
 
-// What the mount cannot push never arrives.
+// A step that the mount cannot push never arrives.
 static int look_for_failure(const char *store, const char *session)
 {
 	CLEANUP_FREE char *reply = NULL;

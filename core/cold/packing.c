@@ -115,7 +115,7 @@ static void add_pinned(struct ckpt_packing *p, const struct ckpt_pack *pack, boo
 	p->packs[p->pack_count++] = (struct ckpt_packing_pack){.pack = *pack, .put = put, .pinned = true};
 }
 
-// What other nodes have condemned in the remote no new version names.
+// No new version names objects that the remote's log condemns.
 static int pin_old(struct ckpt_packing *p, const struct ckpt_pack *pack)
 {
 	return ckpt_journal_pack_condemned(p->store->journal, pack->id) ? -ESTALE : pin(p, pack->id);

@@ -1,4 +1,4 @@
-// Whether a step of this node is in the remote's log, and waiting until it is there (REMOTE.md P7).
+// The arrival of a step of this node in the remote's log, and waiting for it (REMOTE.md P7).
 //
 // Threads: any. Blocks: _wait alone, which holds nothing meanwhile: all else in the store goes on.
 #pragma once

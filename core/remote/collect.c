@@ -277,7 +277,7 @@ static void count_what_goes(struct ckpt_collecting *c, struct ckpt_collect_objec
 		count(&c->done->condemned, o);
 }
 
-// What is needed is found for the place where the CONDEMN then stands.
+// The needed objects are found for the place where the CONDEMN then stands.
 static int try_condemn(struct ckpt_collecting *c)
 {
 	int rc = ckpt_collect_mark_live(c);
@@ -339,7 +339,7 @@ static int remove_or_wait(struct ckpt_collecting *c, bool is_pack, const struct 
 	return 0;
 }
 
-// Whatever a CONDEMN says, what is needed stays. One that the store does not let go of, as by a legal hold, keeps no other.
+// A needed object stays, whatever a CONDEMN says. One that the store does not let go of, as by a legal hold, keeps no other.
 static int remove_list(struct ckpt_collecting *c, const struct ckpt_collect_list *list, bool are_packs)
 {
 	int refused = 0, rc = 0;

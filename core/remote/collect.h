@@ -12,7 +12,7 @@
 // was read in 2. An object that is needed is never removed, whatever a CONDEMN says. A collection that ends anywhere leaves nothing
 // behind but what the next one finds: condemned objects that are still listed, by step 4.
 //
-// Where a record, a manifest or a content cannot be read, nothing is condemned: it may need anything. More than half of all bytes are
+// Nothing is condemned where a record, a manifest or a content cannot be read: it may need anything. More than half of all bytes are
 // condemned only by force, but for objects that entries of the log have named: their versions have gone by acts.
 //
 // Uploads in parts that nobody ended are given up after CKPT_COLLECT_UPLOADS_NS, where the node has the right to list them.

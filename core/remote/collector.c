@@ -84,7 +84,7 @@ static void tell(struct ckpt_collector *c, int rc, const struct ckpt_collect_don
 	snprintf(c->told, sizeof(c->told), "%s", rc == -EPERM ? "more than half" : rc ? why : "");
 }
 
-// When to look again, from now on.
+// The time until the next look, from now on.
 static int64_t collect(struct ckpt_collector *c, struct ckpt_behind *behind)
 {
 	const struct ckpt_collect_how how = {.grace_ns = c->pace.grace_ns,

@@ -375,7 +375,7 @@ static int drop_packs(struct round *r, struct ckpt_step *step)
 	return goes_on(r) ? 0 : -EINTR;
 }
 
-// Who waits for room sees at once that there is some.
+// A writer that waits for room sees at once that there is some.
 static void tell_freed(struct round *r)
 {
 	struct ckpt_evict *e = __atomic_load_n(ckpt_evict_of(r->store), __ATOMIC_ACQUIRE);
@@ -465,7 +465,7 @@ static uint64_t target_beside(struct ckpt_store *s, const struct ckpt_remote_que
 	return target - MIN(queue->bytes, target / 2);
 }
 
-// What fails is tried again at the next look: who lacks room is told by the limit.
+// A failure is tried again at the next look: the limit tells those that lack room.
 static int64_t turn(void *arg, struct ckpt_behind *behind)
 {
 	struct ckpt_evict *e = arg;

@@ -36,7 +36,7 @@ struct ckpt_evict_row {
 };
 // The places of those that may go, in their order; so many. Pure. ret_order has room for count.
 size_t ckpt_evict_order(const struct ckpt_evict_row *rows, size_t count, size_t *ret_order);
-// What the directory may take before something goes: a save of the size of the newest step fits beside it, raw and packed.
+// The bytes that the directory may take before something goes: a save of the size of the newest step fits beside it, raw and packed.
 uint64_t ckpt_evict_target(uint64_t limit_bytes, uint64_t newest_bytes);
 
 // --- Of a mount ---------------------------------------------------------------------------------------------------------
@@ -47,10 +47,10 @@ void ckpt_evict_free(struct ckpt_evict *e); // after _stop
 
 // Somebody waits: what was put off is tried now.
 void ckpt_evict_hurry(struct ckpt_store *s);
-// What the next step is expected to take until it is in the remote, with what those take that are not there yet: raw and packed. 0: the remote does not
+// The bytes that the next step is expected to take until it is in the remote, with what those take that are not there yet: raw and packed. 0: the remote does not
 // answer, so that room would not come soon.
 uint64_t ckpt_evict_expected(struct ckpt_store *s);
-// Whether who lacks room should wait for some: copies may go now, or once the push, which goes on, has sent more. since_ns: when he
+// A writer that lacks room should wait for some: copies may go now, or once the push, which goes on, has sent more. since_ns: when he
 // began to wait, monotonic. False: without a remote, too.
 #define CKPT_EVICT_PATIENCE_NS                                                                                         \
 	INT64_C(20000000000)                   // without anything sent or removed, while something waits to be sent

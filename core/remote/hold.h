@@ -16,7 +16,7 @@ struct ckpt_hold {
 	int64_t due_ns;
 };
 
-// When a HOLD for this step is due, monotonic: some hours after its push has begun, or since the last one.
+// The time at which a HOLD for this step is due, monotonic: some hours after its push has begun, or since the last one.
 int64_t ckpt_hold_due(struct ckpt_hold *h, const char *step);
 // Appends one that names all packs of the manifest, and that itself where it is an object. 0: the log goes on behind it. Else as of ckpt_log_append(). -ENOMEM.
 int ckpt_hold_append(struct ckpt_hold *h, struct ckpt_log *log, const char *node, const struct ckpt_manifest *m,

@@ -52,5 +52,5 @@ void ckpt_remote_queue(struct ckpt_remote *r, struct ckpt_remote_queue *ret_queu
 // Steps that cannot be pushed, since their bytes on this node are damaged or gone: a copy of the list. Only the process that pushes
 // knows them. 0, -ENOMEM.
 int ckpt_remote_failures(struct ckpt_remote *r, struct ckpt_failure_list *ret_list);
-// When the remote has taken something of this node last: an object, or an entry; monotonic. 0: nothing yet.
+// The time at which the remote has taken something of this node last: an object, or an entry; monotonic. 0: nothing yet.
 int64_t ckpt_remote_progressed_ns(const struct ckpt_remote *r);

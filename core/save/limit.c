@@ -116,23 +116,33 @@ static int add_bytes(struct tally *t, uid_t uid, uint64_t bytes)
 	return 0;
 }
 
+// A file counts once, however many names it has.
+static int look_at_file(struct tally *t, const struct statx *stx, bool *ret_counts)
+{
+	uint64_t ino = stx->stx_ino;
+
+	*ret_counts = false;
+	if (t->stop && __atomic_load_n(t->stop, __ATOMIC_RELAXED))
+		return -EINTR;
+	if (!S_ISREG(stx->stx_mode))
+		return 0;
+	*ret_counts = true;
+	return stx->stx_nlink > 1 ? ckpt_keys_add(&t->seen, &ino, 1, ret_counts) : 0;
+}
+
 static int add_file(void *arg, int dirfd, const char *name, const struct statx *stx)
 {
 	struct tally *t = arg;
-	uint64_t ino = stx->stx_ino;
-	bool is_new = true;
-	int rc = 0;
+	bool counts;
+	int rc;
 
-	if (t->stop && __atomic_load_n(t->stop, __ATOMIC_RELAXED))
-		return -EINTR;
-	if (!S_ISREG(stx->stx_mode) || ckpt_share_is(dirfd, name, stx))
+	if (S_ISREG(stx->stx_mode) && ckpt_share_is(dirfd, name, stx))
 		return 0;
-	if (stx->stx_nlink > 1)
-		rc = ckpt_keys_add(&t->seen, &ino, 1, &is_new);
-	return rc || !is_new ? rc : add_bytes(t, stx->stx_uid, stx->stx_blocks * 512);
+	rc = look_at_file(t, stx, &counts);
+	return rc || !counts ? rc : add_bytes(t, stx->stx_uid, stx->stx_blocks * 512);
 }
 
-// Whether all of the directory counts.
+// All of the directory counts.
 static int look_attached(void *arg __attribute__((unused)), const struct ckpt_state *state)
 {
 	return ckpt_state_is_attached(state);
@@ -147,15 +157,10 @@ static int add_any_file(void *arg, int dirfd __attribute__((unused)), const char
 			const struct statx *stx)
 {
 	struct tally *t = arg;
-	uint64_t ino = stx->stx_ino;
-	bool is_new = true;
-	int rc = 0;
+	bool counts;
+	int rc = look_at_file(t, stx, &counts);
 
-	if (t->stop && __atomic_load_n(t->stop, __ATOMIC_RELAXED))
-		return -EINTR;
-	if (S_ISREG(stx->stx_mode) && stx->stx_nlink > 1)
-		rc = ckpt_keys_add(&t->seen, &ino, 1, &is_new);
-	t->bytes += rc || !is_new || !S_ISREG(stx->stx_mode) ? 0 : stx->stx_blocks * 512;
+	t->bytes += !rc && counts ? stx->stx_blocks * 512 : 0;
 	return rc;
 }
 

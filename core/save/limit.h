@@ -39,7 +39,7 @@ void ckpt_limit_free(struct ckpt_limit *limit); // after _stop
 int ckpt_limit_ask(struct ckpt_limit *limit, uid_t uid, uint64_t bytes);
 // The same without a line, and without taking it: what is asked for may follow. Walks, if what is known may be another by now.
 int ckpt_limit_try(struct ckpt_limit *limit, uid_t uid, uint64_t bytes);
-// What counts for work_limit now; walks, if what is known may be another by now. 0, -ENODATA.
+// The bytes that count for work_limit now; walks, if the known number may be another by now. 0, -ENODATA.
 int ckpt_limit_used(struct ckpt_limit *limit, uint64_t *ret_bytes);
 // Something is no unfinished work any more. Never blocks, any lock may be held.
 void ckpt_limit_freed(struct ckpt_limit *limit);

@@ -18,7 +18,7 @@ enum ckpt_amend {
 	CKPT_AMEND_DENY,    // EROFS: it can only be deleted
 };
 
-// Where a step is when the call that completes it has returned.
+// The place where a step is when the call that completes it has returned.
 enum ckpt_durability {
 	CKPT_DURABILITY_LOCAL,  // on the disk of this node
 	CKPT_DURABILITY_REMOTE, // and in the object store

@@ -627,7 +627,7 @@ START_TEST(a_log_that_is_gone_is_written_again_from_the_copies)
 }
 END_TEST
 
-// What is no copy of this step's record.
+// A file that is no copy of this step's record.
 static void harm_copy(int how, const char *path, const char *of_another)
 {
 	static const off_t lengths[] = {0, 100, CKPT_RECORD_BYTES_MAX + 1};

@@ -1,4 +1,4 @@
-// Whether a step is in the remote's log, and waiting for it: of a node whose remote is a directory, and which pushes when a test says so.
+// The arrival of a step in the remote's log, and waiting for it: of a node whose remote is a directory, and which pushes when a test says so.
 #include "tests/support/staged.h"
 #include "tests/support/suite.h"
 

@@ -650,7 +650,7 @@ START_TEST(push_that_takes_long_holds_what_it_has_put)
 }
 END_TEST
 
-// Whatever an entry says: as one that somebody has put who did not look.
+// An entry that somebody has put who did not look, whatever it says.
 START_TEST(needed_objects_are_not_removed_though_they_are_condemned)
 {
 	struct ckpt_act condemn = {.kind = CKPT_ACT_CONDEMN, .pack_count = 1};
@@ -751,7 +751,7 @@ START_TEST(where_a_manifest_cannot_be_read_nothing_goes)
 }
 END_TEST
 
-// What no entry has named may be what somebody has lost. What was named has gone by acts.
+// Objects that no entry has named may be lost by somebody. Named ones have gone by acts.
 START_TEST(more_than_half_goes_by_force_or_if_the_log_has_named_it)
 {
 	struct ckpt_collect_done done;
@@ -860,7 +860,7 @@ START_TEST(older_versions_stay_until_they_expire)
 }
 END_TEST
 
-// Who has an older version open reads on for as long as the delay is, and then from the copy that its node has made.
+// A reader that has an older version open reads on for as long as the delay is, and then from the copy that its node has made.
 START_TEST(reader_of_what_has_gone_reads_on)
 {
 	struct node a = {0}, b = {0}, c = {0};
