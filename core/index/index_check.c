@@ -1,5 +1,6 @@
 #include "core/index/index_check.h"
 
+#include "core/base/sys.h"
 #include "core/base/util.h"
 
 #include <sys/stat.h>
@@ -56,6 +57,7 @@ enum {
 #define DEPTH_MAX 32
 #define KEY_MAX 511
 #define META_PAGES 2
+#define TRIES_MAX 100
 
 struct meta {
 	uint64_t psize, last_pgno, txnid;
@@ -79,22 +81,11 @@ struct walk {
 
 static int read_at(int fd, void *buf, size_t len, uint64_t offset)
 {
-	uint8_t *p = buf;
+	ssize_t n = ckpt_sys.pread(fd, buf, len, (off_t)offset);
 
-	while (len) {
-		ssize_t n = pread(fd, p, len, (off_t)offset);
-
-		if (n < 0 && errno == EINTR)
-			continue;
-		if (n < 0)
-			return -EIO;
-		if (!n)
-			return -EBADMSG;
-		p += n;
-		len -= (size_t)n;
-		offset += (uint64_t)n;
-	}
-	return 0;
+	if (n < 0)
+		return -EIO;
+	return (size_t)n < len ? -EBADMSG : 0;
 }
 
 static int read_meta(int fd, uint64_t offset, uint64_t pgno, struct meta *ret_meta)
@@ -120,7 +111,7 @@ static int read_meta(int fd, uint64_t offset, uint64_t pgno, struct meta *ret_me
 	return 0;
 }
 
-static int read_metas(int fd, struct meta metas[META_PAGES])
+static int read_both(int fd, struct meta metas[META_PAGES])
 {
 	int r = read_meta(fd, 0, 0, &metas[0]);
 
@@ -129,6 +120,22 @@ static int read_metas(int fd, struct meta metas[META_PAGES])
 	if (!r && metas[0].psize != metas[1].psize)
 		r = -EBADMSG;
 	return r;
+}
+
+// Both as they were at one moment: a writer beside us may end several transactions between the two reads, and a page that
+// it is writing may come half old, half new.
+static int read_metas(int fd, struct meta metas[META_PAGES])
+{
+	struct meta before[META_PAGES];
+	int r = read_both(fd, metas);
+
+	for (int i = 0; i < TRIES_MAX && !r; i++) {
+		memcpy(before, metas, sizeof(before));
+		r = read_both(fd, metas);
+		if (!r && !memcmp(before, metas, sizeof(before)))
+			return 0;
+	}
+	return r ? r : -EAGAIN;
 }
 
 // The file holds all pages up to last_pgno.

@@ -10,7 +10,8 @@
 
 #include <stdint.h>
 
-// The meta pages, and that the file is as long as they say. Enough to let LMDB open it.
+// The meta pages, and that the file is as long as they say. Enough to let LMDB open it. -EAGAIN: a writer in another
+// process changes them all the time.
 int ckpt_index_check_header(int fd);
 
 // The snapshot of transaction txnid. The caller holds a read transaction of that number, so that none of its pages is

@@ -1,11 +1,14 @@
 // The index: what is put is found, by threads and processes, in a map that grows. What damage does is in
 // test_index_damage.c.
 #include "tests/support/formats.h"
+#include "tests/support/hooks.h"
 #include "tests/support/rows.h"
 
 #include "core/base/hash.h"
 #include "core/base/util.h"
+#include "core/index/index_check.h"
 
+#include <fcntl.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -283,6 +286,35 @@ START_TEST(two_processes_share_it)
 }
 END_TEST
 
+static ssize_t (*real_pread)(int fd, void *buf, size_t len, off_t offset);
+static uint32_t rows_put; // behind the first read of the file
+
+static ssize_t pread_beside_a_writer(int fd, void *buf, size_t len, off_t offset)
+{
+	ssize_t n = real_pread(fd, buf, len, offset);
+
+	for (; rows_put < 8; rows_put++)
+		ck_ok(ckpt_row_put(ix, 3 + rows_put));
+	return n;
+}
+
+START_TEST(a_writer_may_get_far_between_two_reads_of_the_look)
+{
+	CLEANUP_FD int fd = -1;
+	char path[PATH_MAX];
+
+	make_index(3);
+	snprintf(path, sizeof(path), "%s/data.mdb", dir);
+	fd = open(path, O_RDONLY | O_CLOEXEC);
+	ck_assert_int_ge(fd, 0);
+	real_pread = ckpt_hooks.pread;
+	ckpt_hook_set(pread, pread_beside_a_writer);
+	ck_ok(ckpt_index_check_header(fd));
+	ckpt_hook_set(pread, real_pread);
+	ck_assert_int_eq(rows_put, 8);
+}
+END_TEST
+
 START_TEST(a_grown_map_is_taken_over_from_another_process)
 {
 	make_index(3);
@@ -346,6 +378,7 @@ static Suite *suite(void)
 	tcase_add_test(t, a_value_larger_than_the_map_fits);
 	tcase_add_test(t, readers_and_writers_go_together_while_the_map_grows);
 	tcase_add_test(t, two_processes_share_it);
+	tcase_add_test(t, a_writer_may_get_far_between_two_reads_of_the_look);
 	tcase_add_test(t, a_grown_map_is_taken_over_from_another_process);
 	tcase_add_test(t, a_thousand_manifests_open_fast);
 	suite_add_tcase(s, t);
