@@ -9,6 +9,7 @@
 #include "tools/listing.h"
 #include "tools/output.h"
 #include "tools/progress.h"
+#include "tools/push.h"
 
 #include <stdio.h>
 
@@ -57,7 +58,7 @@ static int look_for_failure(const char *store, const char *session)
 	return rc;
 }
 
-// Only a mount pushes.
+// Who has it mounted pushes it; it was pushed here before, where nobody has.
 static int look(struct ckpt_listing *l, const char *store, const char *word, struct ckpt_arrival *a)
 {
 	int rc = ckpt_follow_refresh(l->store);
@@ -67,24 +68,9 @@ static int look(struct ckpt_listing *l, const char *store, const char *word, str
 	if (!ckpt_arrival_look(l->store, a))
 		return 0;
 	return ckpt_store_holder(store, NULL)
-		       ? ckpt_fail(word, "`ckptfs mount` the store: a mount pushes what waits",
-				   "not in the object store yet, and nobody has the store mounted")
+		       ? ckpt_fail(word, "`ckptfs wait --remote` tries again",
+				   "not in the object store yet, and nobody has the store mounted any more")
 		       : look_for_failure(store, a->session);
-}
-
-// The setting is that of the mount, or of the store at rest.
-static bool is_wanted(const char *store, const json_t *reply)
-{
-	struct ckpt_settings settings;
-	bool is;
-
-	if (reply)
-		return json_object_get(reply, "durability");
-	if (ckpt_store_settings(store, &settings))
-		return false;
-	is = settings.durability == CKPT_DURABILITY_REMOTE;
-	ckpt_settings_done(&settings);
-	return is;
 }
 
 static void tell_name(const char *word, const struct ckpt_arrival *a)
@@ -102,9 +88,11 @@ int ckpt_arrival_await(const char *store, const char *word, const char *session,
 	struct ckpt_listing l;
 	int rc;
 
-	if (!is_wanted(store, reply))
+	if (reply ? !json_object_get(reply, "durability") : !ckpt_listing_written())
 		return 0;
-	rc = ckpt_listing_open(store, CKPT_STORE_READ, &l);
+	rc = reply ? 0 : ckpt_push(store, INT64_MAX);
+	if (!rc)
+		rc = ckpt_listing_open(store, CKPT_STORE_READ, &l);
 	if (rc)
 		return rc;
 	snprintf(a.session, sizeof(a.session), "%s", session);

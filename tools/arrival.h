@@ -5,8 +5,8 @@
 
 #include <jansson.h>
 
-// The step of this session, or what has its place since. reply: the mount's answer to the commit, NULL: it was committed at rest, where
-// nobody pushes it. 0: it is there, or the setting is another one; else an exit status. A name that was lost to another node is said.
+// The step of this session, or what has its place since. reply: the mount's answer to the commit, NULL: it was committed at rest, and is
+// pushed here. 0: it is there, or the mount does not wait for it, or the store is a local one; else an exit status. A name that was lost to another node is said.
 int ckpt_arrival_await(const char *store, const char *word, const char *session, const json_t *reply);
 
 // The row of uploading.failed in the status of a mount that is about this session; NULL: it can be uploaded. Borrowed.

@@ -22,6 +22,7 @@
 #include "tools/help.h"
 #include "tools/output.h"
 #include "tools/progress.h"
+#include "tools/push.h"
 #include "tools/verb.h"
 
 #include <fcntl.h>
@@ -102,8 +103,12 @@ static int unknown_verb(const char *name)
 
 static int run_verb(const struct ckpt_verb *verb, int argc, char **argv)
 {
+	int status, pushed;
+
 	argv[0] = ckpt_text(verb == &mount_helper ? "%s" : "ckptfs %s", verb->name);
-	return ckpt_output_finish(verb->run(argc, argv));
+	status = verb->run(argc, argv);
+	pushed = ckpt_push_done();
+	return ckpt_output_finish(status ? status : pushed);
 }
 
 static int print_help(void)
@@ -113,7 +118,7 @@ static int print_help(void)
 	for (size_t i = 0; i < ARRAY_LEN(verbs); i++)
 		printf("  %-12s %s\n", verbs[i].name, verbs[i].summary);
 	puts("\n"
-	     "STORE is a directory, file:///DIRECTORY or a mount point. Without it a verb takes "
+	     "STORE is a directory, s3://BUCKET/PREFIX or a mount point. Without it a verb takes "
 	     "$CKPTFS_STORE,\n"
 	     "else the mount that the current directory is in. `ckptfs VERB --help` says more.\n"
 	     "\n"
@@ -209,6 +214,7 @@ static int verb_help(int argc, char **argv)
 		.option = help_option,
 		.operands_max = 1,
 		.no_json = true,
+		.no_options = true,
 	};
 	const struct ckpt_verb *verb;
 	struct help h = {0};

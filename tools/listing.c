@@ -2,6 +2,7 @@
 
 #include "core/base/util.h"
 #include "core/find/find.h"
+#include "core/remote/remote.h"
 #include "core/save/delete.h"
 #include "core/step/errlog.h"
 #include "core/step/holder.h"
@@ -112,8 +113,17 @@ int ckpt_listing_open(const char *store, enum ckpt_store_mode mode, struct ckpt_
 	return 0;
 }
 
+static char *written;
+
+const char *ckpt_listing_written(void)
+{
+	return written;
+}
+
 void ckpt_listing_close(struct ckpt_listing *l)
 {
+	if (!written && l->store->writable && *ckpt_remote_of(l->store))
+		written = ckpt_text("%s", l->store->path);
 	ckpt_folders_done(&l->folders);
 	ckpt_store_close(l->store);
 	*l = (struct ckpt_listing){0};

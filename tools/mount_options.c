@@ -1,8 +1,9 @@
 #include "tools/mount_options.h"
 
+#include "core/base/nearest.h"
 #include "core/base/util.h"
+#include "core/step/locate.h"
 #include "tools/config.h"
-#include "tools/operand.h"
 #include "tools/output.h"
 
 #include <grp.h>
@@ -112,10 +113,12 @@ static int set_log(struct ckpt_mount *m, const char *name, const char *value)
 	if (!*value)
 		return bad(name, value, "a file, syslog or -");
 	if (strcmp(value, "syslog") && strcmp(value, "-"))
-		m->log = ckpt_path_absolute(value);
+		m->log = ckpt_locate_absolute(value);
 	else
 		m->log = ckpt_text("%s", value);
-	return 0;
+	if (!m->log && errno == ENOMEM)
+		ckpt_need(NULL);
+	return m->log ? 0 : bad(name, value, "a file in a directory that is there");
 }
 
 static int set_log_level(struct ckpt_mount *m, const char *name, const char *value)

@@ -46,13 +46,21 @@ static bool is_url(const char *word)
 	return strstr(word, "://") != NULL;
 }
 
+static int url_of_store(const char *url, char **ret_path)
+{
+	struct ckpt_remote_at at = {.url = url};
+	int rc = ckpt_remote_at_options(&at);
+
+	return rc ? rc : ckpt_remote_operand(&at, ret_path);
+}
+
 // A URL's directory; says why when it has none.
 static int url_directory(const char *word, char **ret_path)
 {
 	CLEANUP_FREE char *path = NULL;
 
 	if (ckpt_is_remote_url(word))
-		return ckpt_remote_operand(&(struct ckpt_remote_at){.url = word}, ret_path);
+		return url_of_store(word, ret_path);
 	if (!strncmp(word, "gs://", 5))
 		return ckpt_fail(word, "use a directory for now", "object stores come in a later version");
 	if (!strncmp(word, "file://", 7))
@@ -222,6 +230,8 @@ int ckpt_operand_take(const struct ckpt_words *words, struct ckpt_operand *ret_o
 		rc = take_default(&s, words->at[0], &o);
 		next = 0;
 	}
+	if (!rc && ckpt_verb_store_options() && !o.in_bucket)
+		rc = ckpt_usage("-o", "leave it out", "is of a STORE that is a URL");
 	for (; !rc && next < words->count; next++)
 		o.steps[o.count++] = step_name(&s, words->at[next], &o);
 	search_end(&s);

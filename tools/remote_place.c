@@ -3,7 +3,9 @@
 #include "core/base/util.h"
 #include "core/step/holder.h"
 #include "core/store/open.h"
+#include "tools/mount_options.h"
 #include "tools/output.h"
+#include "tools/verb.h"
 
 bool ckpt_is_remote_url(const char *word)
 {
@@ -19,6 +21,8 @@ static const char *hint_of(int rc)
 		return "give another directory with -o work_dir=DIR";
 	case -EPROTO:
 		return "take another server; `-o ro` mounts a store that is there";
+	case -EREMCHG:
+		return "-o work_dir=DIR gives the new one a directory of its own; the old one has what was not pushed";
 	case -EACCES:
 		return "look at the credentials, and at the rights on the bucket";
 	case -ETIMEDOUT:
@@ -44,6 +48,8 @@ static const char *text_of(int rc)
 		return "the store was made by a newer ckptfs";
 	case -EPROTO:
 		return "a store there would lose steps";
+	case -EREMCHG:
+		return "another store is there than the one whose part is on this machine";
 	case -EACCES:
 		return "Permission denied";
 	default:
@@ -73,9 +79,13 @@ static int fail(const char *url, int rc, const char *why)
 
 int ckpt_remote_init(const char *url)
 {
+	struct ckpt_remote_at at = {.url = url, .make = true};
 	char why[CKPT_OBJECTS_WHY_MAX];
-	int rc = ckpt_remote_make(&(struct ckpt_remote_at){.url = url, .make = true}, why);
+	int rc = ckpt_remote_at_options(&at);
 
+	if (rc)
+		return rc;
+	rc = ckpt_remote_make(&at, why);
 	if (rc == -ENOMEM)
 		ckpt_need(NULL);
 	if (rc == -EEXIST)
@@ -83,6 +93,22 @@ int ckpt_remote_init(const char *url)
 	if (rc == -ENOTEMPTY)
 		return ckpt_fail(url, "a store starts below a prefix of its own", "has objects and is not a store");
 	return rc ? fail(url, rc, why) : 0;
+}
+
+int ckpt_remote_at_options(struct ckpt_remote_at *at)
+{
+	static struct ckpt_mount m; // to the end of the process, as what it holds
+	const char *text = ckpt_verb_store_options();
+	int rc;
+
+	if (!text)
+		return 0;
+	m = (struct ckpt_mount){0};
+	ckpt_settings_init(&m.settings);
+	rc = ckpt_mount_options(text, &m);
+	at->options = m.remote_options;
+	at->work_dir = m.settings.work_dir;
+	return rc;
 }
 
 int ckpt_remote_operand(const struct ckpt_remote_at *at, char **ret_path)

@@ -8,13 +8,28 @@
 
 enum { KEY_JSON = 0x1000, KEY_HELP };
 
+// What a verb may do without comes first and last.
 static const struct argp_option common_options[] = {
 	{"json", KEY_JSON, NULL, 0, "one JSON document on stdout", -2},
 	{"quiet", 'q', NULL, 0, "show only failures, no progress", -2},
 	{"verbose", 'v', NULL, 0, "say more", -2},
 	{"help", KEY_HELP, NULL, 0, "show this help", -1},
+	{"options", 'o', "OPTS", 0, "of a STORE that is a URL, as `ckptfs mount` takes them; may be repeated", -2},
 	{0},
 };
+static char *store_options;
+
+const char *ckpt_verb_store_options(void)
+{
+	return store_options;
+}
+
+static void add_store_options(const char *text)
+{
+	CLEANUP_FREE char *before = store_options;
+
+	store_options = before ? ckpt_text("%s,%s", before, text) : ckpt_text("%s", text);
+}
 
 struct parse {
 	const struct ckpt_syntax *syntax;
@@ -26,7 +41,7 @@ struct parse {
 	int next;   // where getopt had come to when something was wrong
 };
 
-static error_t on_common(int key, char *arg __attribute__((unused)), struct argp_state *state)
+static error_t on_common(int key, char *arg, struct argp_state *state)
 {
 	struct parse *p = state->input;
 
@@ -46,6 +61,9 @@ static error_t on_common(int key, char *arg __attribute__((unused)), struct argp
 		return 0;
 	case KEY_HELP:
 		p->help = true;
+		return 0;
+	case 'o':
+		add_store_options(arg);
 		return 0;
 	default:
 		return ARGP_ERR_UNKNOWN;
@@ -157,7 +175,8 @@ static char **operands;
 void ckpt_verb_parse(const struct ckpt_syntax *syntax, int argc, char **argv, void *input, struct ckpt_words *ret_words)
 {
 	struct parse p = {.syntax = syntax, .input = input};
-	struct argp common = {.options = common_options, .parser = on_common};
+	struct argp_option options[ARRAY_LEN(common_options)];
+	struct argp common = {.options = options, .parser = on_common};
 	const struct argp values = {.options = syntax->values};
 	const struct argp_child children[] = {
 		{&common, 0, NULL, 0},
@@ -170,6 +189,9 @@ void ckpt_verb_parse(const struct ckpt_syntax *syntax, int argc, char **argv, vo
 			       .args_doc = syntax->operands,
 			       .doc = syntax->doc,
 			       .children = children};
+	memcpy(options, common_options, sizeof(options));
+	if (syntax->no_options || find_option(syntax->options, "o", 1))
+		options[ARRAY_LEN(options) - 2] = (struct argp_option){0};
 	free(operands);
 	p.words.at = operands = ckpt_need(calloc((size_t)argc + 1, sizeof(*operands)));
 	if (argp_parse(&p.argp, argc, argv, ARGP_SILENT, NULL, &p))

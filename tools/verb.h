@@ -30,7 +30,8 @@ struct ckpt_syntax {
 	const struct argp_option *values;
 	const char *values_title;
 	unsigned operands_min, operands_max;
-	bool no_json; // the verb has no --json
+	bool no_json;    // the verb has no --json
+	bool no_options; // nor -o: no STORE is among its operands
 };
 
 // The operands, in order, followed by NULL; they point into argv. The array stays to the end of the process.
@@ -43,6 +44,8 @@ struct ckpt_words {
 void ckpt_verb_parse(const struct ckpt_syntax *syntax, int argc, char **argv, void *input,
 		     struct ckpt_words *ret_words);
 
+// All that was given with -o by the options of all verbs, with ',' between; NULL: nothing. To the end of the process.
+const char *ckpt_verb_store_options(void);
 // The options of all verbs, as a man page has them.
 void ckpt_verb_help_common(void);
 

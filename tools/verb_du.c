@@ -5,6 +5,7 @@
 #include "core/base/util.h"
 #include "core/cold/pack_use.h"
 #include "core/cold/stored.h"
+#include "core/remote/arrival.h"
 #include "core/save/delete.h"
 #include "tools/listing.h"
 #include "tools/output.h"
@@ -108,6 +109,8 @@ static void add_step(struct du *d, struct ckpt_step *step, uint64_t *sum)
 	CLEANUP_FREE char *name = ckpt_listing_name(&d->l, step->folder_id, step->name);
 	int rc = add_session(d, step->session, sum);
 
+	if (rc == -ENOENT && ckpt_remote_has(step->store, step->session))
+		rc = 0; // no file of it is on this node
 	if (!rc)
 		rc = add_packed(d, step);
 	if (rc && !is_gone(step))

@@ -81,7 +81,8 @@ int ckpt_verb_init(int argc, char **argv)
 		ckpt_settings_done(&given.settings);
 		return init_remote(words.at[0], given.any);
 	}
-	rc = ckpt_operand_directory(words.at[0], &path);
+	rc = ckpt_verb_store_options() ? ckpt_usage("-o", "--set gives it settings", "is of a STORE that is a URL")
+				       : ckpt_operand_directory(words.at[0], &path);
 	if (rc)
 		return rc;
 	rc = ckpt_store_init_with(path, &given.settings, NULL);

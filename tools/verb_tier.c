@@ -209,6 +209,8 @@ int ckpt_verb_cool(int argc, char **argv)
 	return tier(&v, &words);
 }
 
+enum { KEY_ONLY = 0x100 };
+
 static int on_option(int key __attribute__((unused)), char *arg, void *input)
 {
 	((struct tier *)input)->only = arg;
@@ -218,7 +220,7 @@ static int on_option(int key __attribute__((unused)), char *arg, void *input)
 int ckpt_verb_warm(int argc, char **argv)
 {
 	static const struct argp_option options[] = {
-		{"only", 'o', "GLOB", 0, "only files whose path or name matches: '*.safetensors', 'params/*'", 0},
+		{"only", KEY_ONLY, "GLOB", 0, "only files whose path or name matches: '*.safetensors', 'params/*'", 0},
 		{0},
 	};
 	static const struct ckpt_syntax syntax = {

@@ -306,6 +306,7 @@ int ckpt_verb_umount(int argc, char **argv)
 	};
 	static const struct ckpt_syntax syntax = {
 		.operands = "DIR",
+		.no_options = true,
 		.doc = "Waits for pending work, then unmounts the store that is mounted on DIR.\v"
 		       "If a staged step was written in the last minute, it is being saved. Then umount is "
 		       "refused and names the step, also with --now. umount(8) cannot be refused; nothing "

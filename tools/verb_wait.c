@@ -14,6 +14,7 @@
 #include "tools/listing.h"
 #include "tools/output.h"
 #include "tools/progress.h"
+#include "tools/push.h"
 #include "tools/units.h"
 
 #include <fcntl.h>
@@ -176,12 +177,12 @@ static int look_sealed(struct wait *w)
 	return sealed == count ? 0 : NOT_YET;
 }
 
-// Only a mount pushes.
+// It was pushed before the wait, unless a mount had the store then.
 static int not_there_yet(const struct wait *w)
 {
 	return ckpt_store_holder(w->o.store, NULL)
-		       ? ckpt_fail(w->o.store, "`ckptfs mount` it: a mount pushes what waits",
-				   "nobody has it mounted, and something is not in the object store yet")
+		       ? ckpt_fail(w->o.store, "try again",
+				   "its mount has ended, and something is not in the object store yet")
 		       : NOT_YET;
 }
 
@@ -332,6 +333,11 @@ static int wait_option(int key, char *arg, void *input)
 	}
 }
 
+static int64_t until_ns(const struct wait *w)
+{
+	return w->timeout_ns < 0 ? INT64_MAX : ckpt_sys.mono_ns() + w->timeout_ns;
+}
+
 int ckpt_verb_wait(int argc, char **argv)
 {
 	static const struct argp_option options[] = {
@@ -365,6 +371,8 @@ int ckpt_verb_wait(int argc, char **argv)
 	if (rc)
 		return rc;
 	rc = check(&w);
+	if (!rc && w.remote)
+		rc = ckpt_push(w.o.store, until_ns(&w));
 	if (!rc)
 		rc = ckpt_listing_open(w.o.store, CKPT_STORE_READ, &w.l);
 	if (!rc) {

@@ -235,6 +235,19 @@ static int check_store(const struct ckpt_remote_at *at, const char *path)
 	return rc;
 }
 
+bool ckpt_remote_is_at(const char *path)
+{
+	CLEANUP_FD int dirfd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	json_t *identity;
+	bool is;
+
+	if (dirfd < 0 || ckpt_store_file_read(dirfd, CKPT_OBJECT_IDENTITY, &identity))
+		return false;
+	is = json_is_object(json_object_get(identity, "remote"));
+	json_decref(identity);
+	return is;
+}
+
 int ckpt_remote_place(const struct ckpt_remote_at *at, char **ret_path, char why[CKPT_OBJECTS_WHY_MAX])
 {
 	char *path = NULL;

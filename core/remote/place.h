@@ -18,6 +18,8 @@ struct ckpt_remote_at {
 // another URL; -EMEDIUMTYPE, -ENOTSUP ...: what the remote has is no store of ours, or a newer one; -EPROTO: it cannot have one
 // (core/objects/probe.h); else as of the objects. why: as of core/objects/stack.h.
 int ckpt_remote_place(const struct ckpt_remote_at *at, char **ret_path, char why[CKPT_OBJECTS_WHY_MAX]);
+// The store in the directory at path has a remote. False where it cannot be read.
+bool ckpt_remote_is_at(const char *path);
 // Makes an empty store at the URL, and nothing on this node. -EEXIST: there is one; -ENOTEMPTY: there are
 // objects as a store has them; else as above.
 int ckpt_remote_make(const struct ckpt_remote_at *at, char why[CKPT_OBJECTS_WHY_MAX]);

@@ -52,7 +52,7 @@ struct ckpt_remote {
 	struct ckpt_lock lock;
 	// Guarded by lock.
 	int64_t failing_since_ns, told_ns; // monotonic; 0: it answers
-	int told;
+	int told, error;                   // the last failure; 0: it answers
 };
 
 // --- Opening ----------------------------------------------------------------------------------------------------------
@@ -640,6 +640,7 @@ static void succeeded(struct ckpt_remote *r)
 	LOCK_SCOPE(&r->lock);
 
 	r->failing_since_ns = r->told_ns = 0;
+	r->error = 0;
 	r->again_ns = AGAIN_FIRST_NS;
 }
 
@@ -651,6 +652,7 @@ static int64_t failed(struct ckpt_remote *r, int rc)
 	ckpt_lock_take(&r->lock);
 	if (!r->failing_since_ns)
 		r->failing_since_ns = now_ns;
+	r->error = rc;
 	tells = !r->told_ns || r->told != rc || now_ns - r->told_ns >= TELL_NS;
 	if (tells) {
 		r->told_ns = now_ns;
@@ -778,6 +780,7 @@ void ckpt_remote_queue(struct ckpt_remote *r, struct ckpt_remote_queue *ret_queu
 	ckpt_failure_list_done(&c.failed);
 	ret_queue->files = ckpt_tree_waits(r->tree);
 	LOCK_SCOPE(&r->lock);
+	ret_queue->error = r->error;
 	if (r->failing_since_ns)
 		ret_queue->unreachable_ns = ckpt_sys.mono_ns() - r->failing_since_ns;
 }

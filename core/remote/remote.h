@@ -47,6 +47,7 @@ struct ckpt_remote_queue {
 	uint64_t steps, bytes;  // without those of ckpt_remote_failures(); bytes of the files of those whose files wait
 	uint64_t files;         // changes of plain files and folders; at least one until all of the tree was looked at
 	int64_t unreachable_ns; // for so long the remote has not answered, monotonic; 0: it has
+	int error;              // its last failure since then, -errno; 0: it answers
 };
 void ckpt_remote_queue(struct ckpt_remote *r, struct ckpt_remote_queue *ret_queue);
 // Steps that cannot be pushed, since their bytes on this node are damaged or gone: a copy of the list. Only the process that pushes
