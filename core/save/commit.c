@@ -505,10 +505,12 @@ static int attempt_run(struct attempt *a)
 {
 	int rc = a->unknown ? ckpt_attempt_resolve(a) : -ENOENT;
 
+	a->left_out = TAKE_PTR(ckpt_attempts_of(a->step)->left_out);
 	if (rc && rc != -ENOENT)
 		complain_of_publish(a, rc);
 	if (rc != -ENOENT)
 		return rc;
+	ckpt_left_out_drop(TAKE_PTR(a->left_out)); // the attempt before has done nothing
 	rc = wait_for_writers(a);
 	if (rc == -ESTALE)
 		complain(a, rc, NULL, "it was removed, or moved into another step, at the same moment", NULL);
@@ -703,6 +705,8 @@ static void *attempt_thread(void *arg)
 	rc = attempt_run(a);
 	if (rc && !a->unknown)
 		(void)put_back_copies(a);
+	if (rc && a->unknown)
+		ckpt_attempts_of(a->step)->left_out = TAKE_PTR(a->left_out);
 	if (!rc)
 		ckpt_left_out_keep(&a->scan, TAKE_PTR(a->left_out)); // while the session's directory is open
 	finish(a, rc);
@@ -921,6 +925,11 @@ int ckpt_commit(struct ckpt_step *step, const struct ckpt_commit *how)
 	return rc == -EREMCHG ? -EBUSY : rc;
 }
 
-struct ckpt_part ckpt_attempts_part = {.bytes = sizeof(struct ckpt_attempts)};
+static void attempts_done(void *step)
+{
+	ckpt_step_unref(ckpt_attempts_of((struct ckpt_step *)step)->left_out);
+}
+
+struct ckpt_part ckpt_attempts_part = {.bytes = sizeof(struct ckpt_attempts), .done = attempts_done};
 
 struct ckpt_part ckpt_commits_part = {.bytes = sizeof(struct ckpt_commits)};

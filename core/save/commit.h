@@ -14,6 +14,7 @@ struct ckpt_attempts {
 	uint64_t attempts, attempts_done; // commits begun and ended
 	uint32_t attempt_version;         // the version that the last one was or is to be
 	int commit_result;                // of the last one
+	struct ckpt_step *left_out;       // of the last one, where its outcome is unknown; of the attempt that runs
 };
 CKPT_PART(struct ckpt_step, struct ckpt_attempts, ckpt_attempts)
 

@@ -92,27 +92,28 @@ void ckpt_left_out_drop(struct ckpt_step *left)
 	ckpt_step_unref(left);
 }
 
-void ckpt_left_out_keep(const struct ckpt_scan *scan, struct ckpt_step *left)
+static void tell(const struct ckpt_scan *scan, const struct ckpt_step *left)
 {
-	struct ckpt_store *s;
-	size_t others;
 	char more[32] = "";
 
+	if (scan->left_out_count > 1)
+		snprintf(more, sizeof(more), " and %zu more", scan->left_out_count - 1);
+	ckpt_errlog_add(
+		left->store->errlog, left->name, -EINTR,
+		"see `ckptfs sessions`: copy what you need from .ckptfs/staged, then drop it with `ckptfs abort`",
+		"%s%s: a killed process had not written it to its end; the step is without it",
+		scan->left_out_count ? scan->left_out[0].path : "a file", more);
+}
+
+void ckpt_left_out_keep(const struct ckpt_scan *scan, struct ckpt_step *left)
+{
 	if (!left)
 		return;
-	s = left->store;
-	others = scan->left_out_count - 1;
 	for (size_t i = 0; i < scan->left_out_count; i++)
 		(void)ckpt_sys.unlink(scan->step->dirfd, scan->left_out[i].path, 0);
-	ckpt_lock_take(&s->lock);
+	ckpt_lock_take(&left->store->lock);
 	ckpt_step_leave_locked(left);
-	ckpt_lock_drop(&s->lock);
-	if (others)
-		snprintf(more, sizeof(more), " and %zu more", others);
-	ckpt_errlog_add(
-		s->errlog, left->name, -EINTR,
-		"see `ckptfs sessions`: copy what you need from .ckptfs/staged, then drop it with `ckptfs abort`",
-		"%s%s: a killed process had not written it to its end; the step is without it", scan->left_out[0].path,
-		more);
+	ckpt_lock_drop(&left->store->lock);
+	tell(scan, left);
 	ckpt_step_unref(left);
 }

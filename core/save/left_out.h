@@ -2,7 +2,8 @@
 // as a left session of the same name, until somebody drops it or its time is over (`staging_ttl`).
 //
 // Calling sequence: ckpt_left_out_begin() before the record is put, so that each file has a second name when the step is
-// listed without it; then ckpt_left_out_keep() after the put, while scan->step->dirfd is open, or ckpt_left_out_drop() if there was none. A crash in between
+// listed without it; then ckpt_left_out_keep() after the put, while scan->step->dirfd is open, or ckpt_left_out_drop() if there was none. Of a put that turns out to have been done by
+// an attempt before, scan is empty: its files keep both names. A crash in between
 // leaves the session, or a file in the step's directory that no manifest names: neither is listed.
 // Ownership: *ret_left is a reference, which keep and drop take. Threads: the attempt's own. All calls block on the disk.
 #pragma once

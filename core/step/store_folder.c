@@ -4,9 +4,9 @@
 #include "core/base/hash.h"
 #include "core/base/sys.h"
 #include "core/base/util.h"
+#include "core/base/walk.h"
 
 #include <fcntl.h>
-#include <fts.h>
 #include <limits.h>
 #include <stdio.h>
 #include <sys/stat.h>
@@ -88,26 +88,33 @@ static int folder_read(int dirfd, char ret_id[CKPT_FOLDER_ID_LEN + 1])
 	return n == CKPT_FOLDER_ID_LEN && *ret_id && ckpt_name_is_folder_id(ret_id) ? 0 : -ENOENT;
 }
 
-// Whether another folder has it: one that was renamed since.
-static bool is_taken(struct ckpt_store *s, const char *id, ino_t ino)
+struct other {
+	const char *id;
+	ino_t ino;
+};
+
+static int look_at_other(void *arg, int dirfd, const char *name, const struct statx *stx)
 {
-	char top[64], has[CKPT_FOLDER_ID_LEN + 1];
-	char *paths[] = {top, NULL};
-	bool taken = false;
-	FTSENT *f;
-	FTS *fts;
+	const struct other *o = arg;
+	char has[CKPT_FOLDER_ID_LEN + 1];
+	int fd;
+	bool is;
 
-	snprintf(top, sizeof(top), "/proc/self/fd/%d/.", s->tree_fd);
-	fts = fts_open(paths, FTS_PHYSICAL | FTS_NOCHDIR, NULL);
-	while (fts && !taken && (f = fts_read(fts)))
-		if (f->fts_info == FTS_D && f->fts_statp->st_ino != ino) {
-			CLEANUP_FD int fd = open(f->fts_accpath, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+	if (!S_ISDIR(stx->stx_mode) || stx->stx_ino == o->ino)
+		return 0;
+	fd = openat(dirfd, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+	is = fd >= 0 && !folder_read(fd, has) && !strcmp(has, o->id);
+	if (fd >= 0)
+		close(fd);
+	return is;
+}
 
-			taken = fd >= 0 && !folder_read(fd, has) && !strcmp(has, id);
-		}
-	if (fts)
-		fts_close(fts);
-	return taken;
+// 1: another folder has it, one that was renamed since. 0; -errno.
+static int is_taken(struct ckpt_store *s, const char *id, ino_t ino)
+{
+	struct other other = {id, ino};
+
+	return ckpt_walk(s->tree_fd, ".", look_at_other, &other);
 }
 
 static int random_id(char ret_id[CKPT_FOLDER_ID_LEN + 1])
@@ -177,7 +184,8 @@ static int derive(struct ckpt_store *s, int dirfd, const struct ckpt_folder_ids 
 	ckpt_hex(sha256, CKPT_FOLDER_ID_LEN / 2, ret_id);
 	if (fstat(dirfd, &st))
 		return -errno;
-	return (ids ? ids->has(ids->arg, ret_id) : is_taken(s, ret_id, st.st_ino)) ? random_id(ret_id) : 0;
+	rc = ids ? ids->has(ids->arg, ret_id) : is_taken(s, ret_id, st.st_ino);
+	return rc < 0 ? rc : rc ? random_id(ret_id) : 0;
 }
 
 int ckpt_store_folder_set(int dirfd, const char *id)
