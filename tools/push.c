@@ -71,11 +71,15 @@ static int push(struct ckpt_listing *l, int64_t until_ns)
 
 int ckpt_push(const char *path, int64_t until_ns)
 {
+	char why[CKPT_OBJECTS_WHY_MAX];
 	struct ckpt_listing l;
 	int rc;
 
 	if (!ckpt_remote_is_at(path) || !ckpt_store_holder(path, NULL))
 		return 0;
+	rc = ckpt_remote_prove(path, false, why);
+	if (rc)
+		return fail_waits(path, *why ? why : strerror(-rc));
 	rc = ckpt_listing_open(path, CKPT_STORE_WRITE, &l);
 	if (rc)
 		return rc;

@@ -17,6 +17,8 @@
 #define NAME_BYTES_MAX 40 // of the URL's last part, for people
 #define HASH_DIGITS 16
 
+enum { PROBED_ALONE = 1, PROBED_RACE }; // "probed" in store.json
+
 // --- The directory ----------------------------------------------------------------------------------------------------
 
 static char *base_directory(void)
@@ -121,10 +123,10 @@ static int make_identity(struct ckpt_objects *objects, json_t **ret_identity)
 }
 
 // A store whose puts do not tell who was first would lose steps: nobody may write there.
-static int probe(struct ckpt_objects *objects, char *why)
+static int probe(struct ckpt_objects *objects, bool race, char *why)
 {
 	char tried[CKPT_PROBE_WHY_MAX];
-	int rc = ckpt_objects_probe(objects, true, tried);
+	int rc = ckpt_objects_probe(objects, race, tried);
 
 	if (rc != -ENOTSUP)
 		return rc;
@@ -147,7 +149,7 @@ static int learn_identity(const struct ckpt_remote_at *at, json_t **ret_identity
 
 	if (rc)
 		return rc;
-	rc = at->make ? probe(objects, why) : 0;
+	rc = at->make ? probe(objects, true, why) : 0;
 	if (!rc)
 		rc = read_identity(objects, ret_identity);
 	if (rc == -ENOENT && at->make)
@@ -177,6 +179,8 @@ static int make_store(const struct ckpt_remote_at *at, const char *path, char *w
 	struct ckpt_store_of of = {.remote = remote_json(at)};
 	int rc = of.remote ? learn_identity(at, &of.identity, why) : -ENOMEM;
 
+	if (!rc && at->make && json_object_set_new(of.remote, "probed", json_integer(PROBED_RACE)))
+		rc = -ENOMEM;
 	if (!rc)
 		rc = ckpt_store_init_with(path, at->settings, &of);
 	json_decref(of.identity);
@@ -197,27 +201,48 @@ static bool is_url(const char *a, const char *b)
 	return a_len == b_len && !memcmp(a, b, a_len);
 }
 
+static int write_identity(int dirfd, json_t *identity)
+{
+	CLEANUP_FREE char *text = ckpt_json_dump(json_incref(identity), JSON_INDENT(2));
+
+	return text ? ckpt_store_file_write(dirfd, CKPT_OBJECT_IDENTITY, text) : -ENOMEM;
+}
+
+static const char *endpoint_of(const json_t *remote)
+{
+	const json_t *option;
+	size_t i;
+
+	json_array_foreach(json_object_get(remote, "options"), i, option)
+	{
+		const char *text = json_string_value(option);
+
+		if (text && !strncmp(text, "endpoint=", strlen("endpoint=")))
+			return text;
+	}
+	return "";
+}
+
 // Options that are said now hold from now on: the server has moved, or the keys are others.
 static int take_options(const struct ckpt_remote_at *at, int dirfd, json_t *identity)
 {
-	json_t *remote = at->options ? remote_json(at) : NULL;
-	CLEANUP_FREE char *text = NULL;
+	json_t *remote = at->options ? remote_json(at) : NULL, *was = json_object_get(identity, "remote"),
+	       *probed = json_object_get(was, "probed");
 	int rc = 0;
 
 	if (!at->options)
 		return 0;
 	if (!remote)
 		return -ENOMEM;
-	if (json_equal(json_object_get(remote, "options"),
-		       json_object_get(json_object_get(identity, "remote"), "options"))) {
+	if (json_equal(json_object_get(remote, "options"), json_object_get(was, "options"))) {
 		json_decref(remote);
 		return 0;
 	}
-	if (json_object_set_new(identity, "remote", remote))
+	if (probed && !strcmp(endpoint_of(remote), endpoint_of(was)))
+		rc = json_object_set(remote, "probed", probed);
+	if (json_object_set_new(identity, "remote", remote) || rc)
 		return -ENOMEM;
-	text = ckpt_json_dump(json_incref(identity), JSON_INDENT(2));
-	rc = text ? ckpt_store_file_write(dirfd, CKPT_OBJECT_IDENTITY, text) : -ENOMEM;
-	return rc;
+	return write_identity(dirfd, identity);
 }
 
 static int check_store(const struct ckpt_remote_at *at, const char *path)
@@ -248,6 +273,63 @@ bool ckpt_remote_is_at(const char *path)
 	return is;
 }
 
+// Those of store.json; NULL without memory, or where they are none.
+static const char **options_of(const json_t *remote)
+{
+	const json_t *list = json_object_get(remote, "options"), *option;
+	const char **options = ckpt_calloc(json_array_size(list) + 1, sizeof(*options));
+	size_t i;
+
+	json_array_foreach(list, i, option)
+	{
+		if (!options || !json_is_string(option)) {
+			free(options);
+			return NULL;
+		}
+		options[i] = json_string_value(option);
+	}
+	return options;
+}
+
+static int try_it(const json_t *remote, bool race, char *why)
+{
+	CLEANUP_FREE const char **options = options_of(remote);
+	struct ckpt_remote_at at = {
+		.url = json_string_value(json_object_get(remote, "url")), .options = options, .make = true};
+	struct ckpt_objects *objects;
+	int rc = options ? open_remote(&at, why, &objects) : -ENOMEM;
+
+	if (rc)
+		return rc;
+	rc = probe(objects, race, why);
+	if (rc && !*why)
+		ckpt_objects_why(objects, why);
+	ckpt_objects_close(objects);
+	return rc;
+}
+
+int ckpt_remote_prove(const char *path, bool race, char why[CKPT_OBJECTS_WHY_MAX])
+{
+	CLEANUP_FD int dirfd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	json_int_t wanted = race ? PROBED_RACE : PROBED_ALONE;
+	json_t *identity, *remote;
+	int rc = dirfd < 0 ? -errno : ckpt_store_file_read(dirfd, CKPT_OBJECT_IDENTITY, &identity);
+
+	*why = '\0';
+	if (rc)
+		return rc;
+	remote = json_object_get(identity, "remote");
+	if (remote && json_integer_value(json_object_get(remote, "probed")) < wanted) {
+		rc = try_it(remote, race, why);
+		if (!rc && json_object_set_new(remote, "probed", json_integer(wanted)))
+			rc = -ENOMEM;
+		if (!rc)
+			rc = write_identity(dirfd, identity);
+	}
+	json_decref(identity);
+	return rc;
+}
+
 int ckpt_remote_place(const struct ckpt_remote_at *at, char **ret_path, char why[CKPT_OBJECTS_WHY_MAX])
 {
 	char *path = NULL;
@@ -259,6 +341,8 @@ int ckpt_remote_place(const struct ckpt_remote_at *at, char **ret_path, char why
 		rc = make_store(at, path, why);
 	if (!rc)
 		rc = check_store(at, path);
+	if (!rc && at->make)
+		rc = ckpt_remote_prove(path, true, why);
 	if (rc)
 		free(path);
 	else
@@ -295,7 +379,7 @@ int ckpt_remote_make(const struct ckpt_remote_at *at, char why[CKPT_OBJECTS_WHY_
 		return rc;
 	rc = check_empty(objects);
 	if (!rc)
-		rc = probe(objects, why);
+		rc = probe(objects, true, why);
 	if (!rc)
 		rc = put_identity(objects);
 	if (rc && !*why)

@@ -20,6 +20,10 @@ struct ckpt_remote_at {
 int ckpt_remote_place(const struct ckpt_remote_at *at, char **ret_path, char why[CKPT_OBJECTS_WHY_MAX]);
 // The store in the directory at path has a remote. False where it cannot be read.
 bool ckpt_remote_is_at(const char *path);
+// Before such a store writes there: what a log needs was tried (core/objects/probe.h), or is now; race: with writers that race, as a
+// mount does. It is tried once for each endpoint, and store.json says so. 0, also of a store without a remote; -EPROTO: a store there would lose
+// steps; else as of the objects. why: as of core/objects/stack.h.
+int ckpt_remote_prove(const char *path, bool race, char why[CKPT_OBJECTS_WHY_MAX]);
 // Makes an empty store at the URL, and nothing on this node. -EEXIST: there is one; -ENOTEMPTY: there are
 // objects as a store has them; else as above.
 int ckpt_remote_make(const struct ckpt_remote_at *at, char why[CKPT_OBJECTS_WHY_MAX]);

@@ -76,9 +76,9 @@ def client(s3_server):
 
 @pytest.fixture
 def probed_before(ckptfs, client, s3_server, s3_prefix, url):
-    """Makes a work directory as a verb does, which does not try what the server keeps to.
+    """Makes a work directory that says that the server was found to keep to what a log needs.
 
-    A mount does: it lets writers race. SeaweedFS lets each who loses wait for a second or two, which is too long for each test.
+    A mount tries that: it lets writers race. SeaweedFS lets each who loses wait for a second or two, which is too long for each test.
     """
     def make(base, endpoint):
         base.mkdir()
@@ -88,7 +88,7 @@ def probed_before(ckptfs, client, s3_server, s3_prefix, url):
         ckptfs("ls", url, env=os.environ | {"CKPTFS_WORK_DIR": str(base), "AWS_ENDPOINT_URL_S3": s3_server.endpoint})
         [made] = base.iterdir()
         here = json.loads((made / "store.json").read_text())
-        here["remote"]["options"] = [f"endpoint={endpoint}"]
+        here["remote"] |= {"options": [f"endpoint={endpoint}"], "probed": 2}
         (made / "store.json").write_text(json.dumps(here))
         return made
     return make

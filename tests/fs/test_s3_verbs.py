@@ -1,0 +1,114 @@
+"""Verbs on the URL of a store that nobody has mounted on this machine: what they do is in the bucket when they end."""
+
+import json
+import os
+import time
+import uuid
+
+import pytest
+
+from support import trees
+from support.mounting import wait_until
+from support.nodes import *  # noqa: F403
+from support.object_servers import running_server
+
+pytestmark = pytest.mark.timeout(60)
+
+
+@pytest.fixture
+def elsewhere(node):
+    """A node that has saved three steps, and has the store mounted."""
+    n = node("a")
+    for name in ("1000", "2000", "3000"):
+        n.save(name)
+    n.wait()
+    return n
+
+
+@pytest.fixture
+def verb(ckptfs, url, scratch, s3_server):
+    """A machine of its own, which has a work directory and nothing else."""
+    env = {name: value for name, value in os.environ.items() if not name.startswith("AWS_ENDPOINT")}
+    env["CKPTFS_WORK_DIR"] = str(scratch / "verbs")
+
+    def run(name, *words, endpoint=s3_server.endpoint, **how):
+        options = ("-o", f"endpoint={endpoint}") if endpoint else ()
+        return ckptfs(name, *options, url, *words, env=env, **how)
+    return run
+
+
+def test_what_verbs_do_is_seen_by_a_node_that_has_it_mounted(elsewhere, verb, scratch):
+    def shows(*names):
+        wait_until(lambda: elsewhere.listing() == sorted(names), what=f"{names}, not {elsewhere.listing()}")
+
+    verb("rm", "1000")
+    shows("2000", "3000")
+    verb("undelete", "1000")
+    verb("mv", "3000", "4000")
+    shows("1000", "2000", "4000")
+    folder = scratch / "folder"
+    trees.fill(folder, seed="saved")
+    verb("save", str(folder), "5000")
+    shows("1000", "2000", "4000", "5000")
+    assert trees.files(elsewhere / "5000") == trees.files(folder)
+
+
+def test_a_step_is_fetched_by_a_machine_that_has_nothing_else(elsewhere, verb, scratch):
+    verb("get", "2000", str(scratch / "out"))
+    assert trees.files(scratch / "out") == trees.files(elsewhere / "2000")
+    said = json.loads(verb("du", "--json").stdout)
+    assert said["packed_bytes"] > 0 and said["raw_bytes"] == 0
+
+
+def test_the_options_are_kept_for_the_next_verb(elsewhere, verb):
+    verb("ls")
+    assert verb("ls", endpoint=None).stdout.split() == ["1000", "2000", "3000"]
+
+
+def test_options_are_for_urls_alone(ckptfs, store):
+    ckptfs("init", store)
+    said = ckptfs("ls", "-o", "endpoint=http://127.0.0.1:1", store, check=False)
+    assert said.returncode == 2 and "is of a STORE that is a URL" in said.stderr
+    said = ckptfs("ls", "-o", "endpiont=x", "s3://bucket/run", check=False)
+    assert said.returncode == 2 and "did you mean endpoint" in said.stderr
+
+
+def test_what_cannot_be_sent_waits_and_is_said(elsewhere, verb, fault_proxy):
+    verb("ls", endpoint=fault_proxy.endpoint)
+    fault_proxy.play({"op": "PutObject", "do": "status", "status": 403, "code": "AccessDenied"})
+    said = verb("rm", "1000", endpoint=None, check=False)
+    assert said.returncode == 1 and "not in the object store yet" in said.stderr, said.stderr
+    assert elsewhere.listing() == ["1000", "2000", "3000"]
+    fault_proxy.play()
+    verb("wait", "--remote", endpoint=None)
+    wait_until(lambda: elsewhere.listing() == ["2000", "3000"], what="the deletion")
+
+
+def test_a_name_that_another_node_was_first_to_take_is_said(elsewhere, verb, scratch, fault_proxy):
+    trees.fill(scratch / "folder", seed="late")
+    verb("ls", endpoint=fault_proxy.endpoint)
+    fault_proxy.play({"op": "PutObject", "do": "status", "status": 403, "code": "AccessDenied"})
+    assert verb("save", str(scratch / "folder"), "4000", endpoint=None, check=False).returncode == 1
+    elsewhere.save("4000")
+    elsewhere.wait()
+    fault_proxy.play()
+    verb("wait", "--remote", endpoint=None)
+    listed = verb("ls", "--all", endpoint=None).stdout.split()
+    assert [name for name in listed if name.startswith("4000.conflict-")], listed
+
+
+def test_nothing_is_sent_to_a_server_that_ignores_conditions(ckptfs, scratch, monkeypatch):
+    with running_server("rclone-s3") as server:
+        for name, value in server.settings.items():
+            monkeypatch.setenv(name, value)
+        identity = {"format": 1, "id": str(uuid.uuid4()), "created_ns": time.time_ns(), "required": ["log"], "optional": []}
+        client = server.client()
+        client.put_object(Bucket=server.bucket, Key="run/store.json", Body=json.dumps(identity))
+        trees.fill(scratch / "folder", seed="saved")
+        monkeypatch.setenv("CKPTFS_WORK_DIR", str(scratch / "verbs"))
+        for _ in range(2):
+            said = ckptfs("save", "-o", f"endpoint={server.endpoint}", f"s3://{server.bucket}/run", scratch / "folder", "1000", check=False)
+            assert said.returncode == 1 and "taken" in said.stderr, said.stderr
+            there = [row["Key"] for row in client.list_objects_v2(Bucket=server.bucket).get("Contents", [])]
+            assert there == ["run/store.json"]
+            ckptfs("rm", "--now", "--yes", f"s3://{server.bucket}/run", "1000", check=False)
