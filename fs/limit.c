@@ -4,6 +4,7 @@
 #include "core/base/util.h"
 #include "core/profile/profile.h"
 #include "core/remote/evict.h"
+#include "core/remote/remote.h"
 #include "core/save/limit.h"
 #include "fs/complete.h"
 #include "fs/draft.h"
@@ -33,11 +34,13 @@ static bool node_ends_step(struct ckpt_fs *fs, const struct node *n)
 #define HURRY_LOOKS 40 // the object store is tried again as often as it is where it answers
 #define WRITES_MAX 6   // that wait at once, of the threads which serve the kernel
 
+// The queue of the push is asked last: it has a lock that acts want.
 static bool may_come(struct ckpt_fs *fs, uid_t uid, uint64_t bytes, int64_t since_ns)
 {
 	struct ckpt_limit *limit = *ckpt_limit_of(fs->store);
 
-	return limit && ckpt_evict_may_help(fs->store, since_ns) && ckpt_limit_try(limit, uid, bytes) == -ENOSPC;
+	return limit && *ckpt_remote_of(fs->store) && ckpt_limit_try(limit, uid, bytes) == -ENOSPC &&
+	       ckpt_evict_may_help(fs->store, since_ns);
 }
 
 static void pause_for_room(struct ckpt_store *s, unsigned looks)

@@ -709,6 +709,11 @@ void ckpt_remote_wake(struct ckpt_remote *r)
 		ckpt_behind_wake(behind);
 }
 
+const char *ckpt_remote_url(const struct ckpt_remote *r)
+{
+	return r ? r->url : NULL;
+}
+
 const char *ckpt_remote_node(const struct ckpt_remote *r)
 {
 	return r->node;

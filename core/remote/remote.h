@@ -36,6 +36,7 @@ void ckpt_remote_wake(struct ckpt_remote *r); // there may be something to push
 void ckpt_remote_stop(struct ckpt_remote *r);
 void ckpt_remote_close(struct ckpt_remote *r); // before the journal and the objects
 
+const char *ckpt_remote_url(const struct ckpt_remote *r); // borrowed; NULL of no remote
 // The id of this node, as entries of the log have it; borrowed.
 const char *ckpt_remote_node(const struct ckpt_remote *r);
 // The remote's log is read up to this entry at least: by the thread that does it behind, where there is one. -ETIMEDOUT: that is busy; -ENODATA: the

@@ -302,6 +302,7 @@ void ckpt_store_rest(struct ckpt_store *s)
 {
 	if (!s || !s->steps) // NULL: an open that failed before anything
 		return;
+	ckpt_reopen_wake_all(s); // nobody waits for the object store meanwhile
 	ckpt_looker_stop(*ckpt_looker_of(s));
 	ckpt_collector_stop(*ckpt_collector_of(s));
 	ckpt_evict_stop(*ckpt_evict_of(s));
@@ -309,7 +310,6 @@ void ckpt_store_rest(struct ckpt_store *s)
 	ckpt_sealer_stop(*ckpt_sealer_of(s));
 	ckpt_cooler_stop(*ckpt_cooler_of(s));
 	ckpt_limit_stop(*ckpt_limit_of(s));
-	ckpt_reopen_wake_all(s);
 	ckpt_room_stop(*ckpt_room_of(s));
 	ckpt_trash_stop(*ckpt_trash_of(s));
 	LOCK_SCOPE(&s->lock);
