@@ -26,7 +26,8 @@ struct ckpt_credentials {
 	bool has_keys;
 	int failed; // the search, with this; it has a rest then
 	char why[CKPT_CREDENTIALS_WHY_MAX];
-	int64_t rest_until_ns; // monotonic
+	char source[CKPT_CREDENTIALS_SOURCE_MAX]; // of the keys
+	int64_t rest_until_ns;                    // monotonic
 };
 
 struct search {
@@ -35,6 +36,15 @@ struct search {
 	struct ckpt_key_source source;
 	char region[64];
 };
+
+// The last one that succeeds is told: of a role that another profile leads to, the role.
+static int from(const struct search *s, int rc, const char *profile, const char *what)
+{
+	if (!rc)
+		snprintf(s->c->source, sizeof(s->c->source), "%s%.64s%s%s", *profile ? "the profile " : "", profile,
+			 *profile ? ", " : "", what);
+	return rc;
+}
 
 // --- Sources ------------------------------------------------------------------------------------------------------------
 
@@ -170,13 +180,13 @@ static int from_profile(const struct search *s, const char *profile, unsigned de
 
 	if (depth == PROFILES_MAX)
 		return refuse(s, profile, "its source_profile leads in a circle");
-	rc = from_role(s, profile, depth, ret_keys);
+	rc = from(s, from_role(s, profile, depth, ret_keys), profile, "its role");
 	if (rc == -ENOENT)
-		rc = from_file(s, profile, ret_keys);
+		rc = from(s, from_file(s, profile, ret_keys), profile, "its keys");
 	if (rc == -ENOENT)
-		rc = from_program(s, profile, ret_keys);
+		rc = from(s, from_program(s, profile, ret_keys), profile, "its credential_process");
 	if (rc == -ENOENT)
-		rc = from_sso(s, profile, ret_keys);
+		rc = from(s, from_sso(s, profile, ret_keys), profile, "its single sign-on");
 	return rc;
 }
 
@@ -209,16 +219,16 @@ static int search_profile(const struct search *s, struct ckpt_keys *ret_keys)
 
 static int search_all(const struct search *s, struct ckpt_keys *ret_keys)
 {
-	int rc = s->c->is_named ? -ENOENT : from_environment(ret_keys);
+	int rc = s->c->is_named ? -ENOENT : from(s, from_environment(ret_keys), "", "the environment");
 
 	if (rc == -ENOENT)
 		rc = search_profile(s, ret_keys);
 	if (rc == -ENOENT)
-		rc = from_web_identity(s, ret_keys);
+		rc = from(s, from_web_identity(s, ret_keys), "", "the web identity token");
 	if (rc == -ENOENT)
-		rc = ckpt_keys_container(&s->source, ret_keys);
+		rc = from(s, ckpt_keys_container(&s->source, ret_keys), "", "the container's metadata service");
 	if (rc == -ENOENT)
-		rc = ckpt_keys_machine(&s->source, ret_keys);
+		rc = from(s, ckpt_keys_machine(&s->source, ret_keys), "", "the machine's metadata service");
 	if (rc != -ENOENT)
 		return rc;
 	snprintf(s->source.ret_why, CKPT_CREDENTIALS_WHY_MAX,
@@ -276,6 +286,12 @@ void ckpt_credentials_refuse(struct ckpt_credentials *c, const struct ckpt_keys 
 	LOCK_SCOPE(&c->lock);
 	if (c->has_keys && !strcmp(c->keys.id, keys->id) && !strcmp(c->keys.token, keys->token))
 		c->has_keys = false;
+}
+
+void ckpt_credentials_source(struct ckpt_credentials *c, char ret_source[CKPT_CREDENTIALS_SOURCE_MAX])
+{
+	LOCK_SCOPE(&c->lock);
+	strcpy(ret_source, c->source);
 }
 
 void ckpt_credentials_setting(struct ckpt_credentials *c, const char *name, char *ret_value, size_t size)

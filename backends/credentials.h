@@ -23,6 +23,7 @@
 #include "backends/sign.h"
 
 #define CKPT_CREDENTIALS_WHY_MAX 256
+#define CKPT_CREDENTIALS_SOURCE_MAX 160
 
 struct ckpt_credentials;
 
@@ -34,5 +35,7 @@ int ckpt_credentials_get(struct ckpt_credentials *c, struct ckpt_keys *ret_keys,
 			 char ret_why[CKPT_CREDENTIALS_WHY_MAX]);
 // A store has refused these keys as expired: where they have not been replaced yet, the next get fetches new ones.
 void ckpt_credentials_refuse(struct ckpt_credentials *c, const struct ckpt_keys *keys);
+// The source of the keys that were given last, for people: "the profile NAME, its role"; "" before the first.
+void ckpt_credentials_source(struct ckpt_credentials *c, char ret_source[CKPT_CREDENTIALS_SOURCE_MAX]);
 // Another setting of the profile, as "region" or "endpoint_url"; "" where it has none.
 void ckpt_credentials_setting(struct ckpt_credentials *c, const char *name, char *ret_value, size_t size);

@@ -221,6 +221,13 @@ static int retry_abort_uploads(struct ckpt_objects *o, int64_t before_ns, uint64
 	return ckpt_objects_abort_uploads(retry_of(o)->below, before_ns, ret_count);
 }
 
+// A server that does not answer is to be told of at once.
+static int retry_describe(struct ckpt_objects *o, ckpt_objects_finding_fn *fn, void *arg,
+			  struct ckpt_rights *ret_rights)
+{
+	return ckpt_objects_describe(retry_of(o)->below, fn, arg, ret_rights);
+}
+
 static void retry_why(struct ckpt_objects *o, char ret_why[CKPT_OBJECTS_WHY_MAX])
 {
 	ckpt_objects_why(retry_of(o)->below, ret_why);
@@ -258,6 +265,7 @@ int ckpt_retry_new(struct ckpt_objects *below, struct ckpt_objects **ret_objects
 		.yield = retry_yield,
 		.refill = retry_refill,
 		.abort_uploads = retry_abort_uploads,
+		.describe = retry_describe,
 		.why = retry_why,
 		.close = retry_close,
 	};

@@ -1,5 +1,6 @@
 #include "backends/s3.h"
 
+#include "backends/s3_describe.h"
 #include "backends/s3_get.h"
 #include "backends/s3_parts.h"
 #include "backends/s3_sum.h"
@@ -319,6 +320,7 @@ static const struct ckpt_objects_ops s3_ops = {
 	.remove = s3_remove,
 	.list = s3_list,
 	.abort_uploads = s3_abort_uploads,
+	.describe = ckpt_s3_describe,
 	.why = s3_why,
 	.close = s3_close,
 };

@@ -234,7 +234,8 @@ int ckpt_s3_put_parts(struct ckpt_s3 *s3, const char *key, const struct ckpt_sou
 
 struct left {
 	struct ckpt_s3 *s3;
-	int64_t before_ns;
+	int (*act)(struct left *l, const struct ckpt_s3_upload *upload); // of each
+	int64_t before_ns, oldest_ns;
 	uint64_t count;
 };
 
@@ -244,36 +245,16 @@ static bool is_ours(const char *key)
 	       (!strncmp(key, "packs/", 6) || !strncmp(key, "m/", 2) || !strncmp(key, "snap/", 5));
 }
 
-// One that somebody has ended since is gone: that is well, too.
-static int abort_upload(struct ckpt_s3 *s3, const char *key, const char *id)
-{
-	CLEANUP(ckpt_s3_request_free) struct ckpt_s3_request *r = ckpt_s3_request_new(s3, "DELETE", key);
-	char encoded[UPLOAD_ID_MAX], query[UPLOAD_ID_MAX + 16];
-	int rc;
-
-	if (!r)
-		return -ENOMEM;
-	if (!ckpt_sign_encode(id, false, encoded, sizeof(encoded)))
-		return -EIO;
-	snprintf(query, sizeof(query), "uploadId=%s", encoded);
-	r->query = query;
-	r->changes = true;
-	rc = ckpt_s3_request_run(r);
-	return rc == -ENOENT ? 0 : rc;
-}
-
 static int see_upload(void *arg, const struct ckpt_s3_upload *u)
 {
 	struct left *l = arg;
 	const char *prefix = l->s3->config.prefix;
-	const char *key = u->key + strlen(prefix);
-	int rc;
+	struct ckpt_s3_upload ours = *u;
 
-	if (strncmp(u->key, prefix, strlen(prefix)) != 0 || !is_ours(key) || u->began_ns >= l->before_ns)
+	if (strncmp(u->key, prefix, strlen(prefix)) != 0 || !is_ours(u->key + strlen(prefix)))
 		return 0;
-	rc = abort_upload(l->s3, key, u->id);
-	l->count += !rc;
-	return rc;
+	ours.key += strlen(prefix);
+	return l->act(l, &ours);
 }
 
 static int get_uploads(struct left *l, struct ckpt_s3_uploads_page *page)
@@ -301,19 +282,84 @@ static int get_uploads(struct left *l, struct ckpt_s3_uploads_page *page)
 	return -EIO;
 }
 
-int ckpt_s3_abort_uploads(struct ckpt_s3 *s3, int64_t before_ns, uint64_t *ret_count)
+static int each_upload(struct left *l)
 {
-	struct left l = {.s3 = s3, .before_ns = before_ns};
 	struct ckpt_s3_uploads_page *pages = ckpt_calloc(2, sizeof(*pages)); // this one, and the one before
 	int rc = pages ? 0 : -ENOMEM;
 
 	for (bool more = true; !rc && more;) {
 		pages[1] = pages[0];
-		rc = get_uploads(&l, &pages[0]);
+		rc = get_uploads(l, &pages[0]);
 		more = !rc && pages[0].truncated &&
 		       (strcmp(pages[0].key, pages[1].key) || strcmp(pages[0].id, pages[1].id)); // the list gets on
 	}
 	free(pages);
+	return rc;
+}
+
+static int count_upload(struct left *l, const struct ckpt_s3_upload *u)
+{
+	l->oldest_ns = l->count ? MIN(l->oldest_ns, u->began_ns) : u->began_ns;
+	l->count++;
+	return 0;
+}
+
+int ckpt_s3_count_uploads(struct ckpt_s3 *s3, uint64_t *ret_count, int64_t *ret_oldest_ns)
+{
+	struct left l = {.s3 = s3, .act = count_upload};
+	int rc = each_upload(&l);
+
+	*ret_count = l.count;
+	*ret_oldest_ns = l.oldest_ns;
+	return rc;
+}
+
+// id: percent-encoded.
+static int abort_upload(struct ckpt_s3 *s3, const char *key, const char *id)
+{
+	CLEANUP(ckpt_s3_request_free) struct ckpt_s3_request *r = ckpt_s3_request_new(s3, "DELETE", key);
+	char query[UPLOAD_ID_MAX + 16];
+
+	if (!r)
+		return -ENOMEM;
+	snprintf(query, sizeof(query), "uploadId=%s", id);
+	r->query = query;
+	r->changes = true;
+	return ckpt_s3_request_run(r);
+}
+
+// One that somebody has ended since is gone: that is well, too.
+static int give_up(struct left *l, const struct ckpt_s3_upload *u)
+{
+	char id[UPLOAD_ID_MAX];
+	int rc;
+
+	if (u->began_ns >= l->before_ns)
+		return 0;
+	if (!ckpt_sign_encode(u->id, false, id, sizeof(id)))
+		return -EIO;
+	rc = abort_upload(l->s3, u->key, id);
+	rc = rc == -ENOENT ? 0 : rc;
+	l->count += !rc;
+	return rc;
+}
+
+int ckpt_s3_abort_uploads(struct ckpt_s3 *s3, int64_t before_ns, uint64_t *ret_count)
+{
+	struct left l = {.s3 = s3, .act = give_up, .before_ns = before_ns};
+	int rc = each_upload(&l);
+
 	*ret_count = l.count;
 	return rc;
+}
+
+int ckpt_s3_try_abort(struct ckpt_s3 *s3, const char *key)
+{
+	struct upload u = {.s3 = s3, .key = key};
+	int rc = abort_upload(s3, key, "none");
+
+	if (rc == -EACCES)
+		return rc;
+	rc = begin(&u);
+	return rc ? rc : abort_upload(s3, key, u.id);
 }

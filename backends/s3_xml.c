@@ -328,6 +328,71 @@ int ckpt_s3_uploads_parse(const char *xml, size_t len, ckpt_s3_upload_fn *fn, vo
 	return rc ? rc : u.is_list ? 0 : -EBADMSG;
 }
 
+// --- Rules ----------------------------------------------------------------------------------------------------------------
+
+struct rules {
+	ckpt_s3_rule_fn *fn;
+	void *arg;
+	struct ckpt_s3_rule rule;
+	bool is_right;
+};
+
+static int days(const char *text, unsigned *ret_days)
+{
+	uint64_t n;
+	int rc = number(text, &n);
+
+	if (!rc)
+		*ret_days = (unsigned)MIN(n, (uint64_t)UINT32_MAX);
+	return rc;
+}
+
+// The prefix of an older rule stands in it, that of a newer one in its Filter, or in And there.
+static int rule_field(struct ckpt_s3_rule *r, const char *parent, const char *name, const char *text)
+{
+	if (!strcmp(name, "Prefix"))
+		return keep(text, r->prefix, sizeof(r->prefix));
+	if (!strcmp(name, "ID"))
+		return keep(text, r->id, sizeof(r->id));
+	if (!strcmp(name, "Status"))
+		r->enabled = !strcmp(text, "Enabled");
+	if (!strcmp(parent, "Expiration") && (!strcmp(name, "Days") || !strcmp(name, "Date")))
+		r->expires = true;
+	if (!strcmp(parent, "Expiration") && !strcmp(name, "Days"))
+		return days(text, &r->expires_days);
+	if (!strcmp(parent, "Transition") && (!strcmp(text, "GLACIER") || !strcmp(text, "DEEP_ARCHIVE")))
+		r->archives = true;
+	if (!strcmp(name, "NoncurrentDays"))
+		return strcmp(parent, "NoncurrentVersionExpiration") ? 0 : days(text, &r->old_versions_days);
+	return strcmp(name, "DaysAfterInitiation") ? 0 : days(text, &r->abort_days);
+}
+
+static int rules_element(struct reader *r, const char *parent, const char *name, bool leaf)
+{
+	struct rules *l = r->arg;
+
+	l->is_right = !strcmp(r->names[0], "LifecycleConfiguration");
+	if (!l->is_right)
+		return -EBADMSG;
+	if (r->depth == 1 && !strcmp(name, "Rule")) {
+		int rc = l->fn(l->arg, &l->rule);
+
+		l->rule = (struct ckpt_s3_rule){0};
+		return rc;
+	}
+	if (!strcmp(name, "Tag"))
+		l->rule.is_tagged = true;
+	return leaf && r->depth >= 2 && strcmp(parent, "Tag") ? rule_field(&l->rule, parent, name, r->text) : 0;
+}
+
+int ckpt_s3_rules_parse(const char *xml, size_t len, ckpt_s3_rule_fn *fn, void *arg)
+{
+	struct rules l = {.fn = fn, .arg = arg};
+	int rc = read_xml(xml, len, rules_element, &l);
+
+	return rc ? rc : l.is_right ? 0 : -EBADMSG;
+}
+
 // --- Fields -------------------------------------------------------------------------------------------------------------
 
 struct fields {

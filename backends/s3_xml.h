@@ -4,7 +4,7 @@
 // more than 16 MiB are refused. Unknown elements are passed over.
 // Pure functions, any thread, nothing blocks. Errors: -EBADMSG: it is no XML, or not what was asked for; -ENOMEM; and what a
 // callback has returned.
-// Source: "Amazon S3 API Reference", ListObjectsV2, ListMultipartUploads and "Error responses".
+// Source: "Amazon S3 API Reference", ListObjectsV2, ListMultipartUploads, GetBucketLifecycleConfiguration and "Error responses".
 #pragma once
 
 #include "core/objects/objects.h"
@@ -35,6 +35,18 @@ struct ckpt_s3_uploads_page {
 };
 int ckpt_s3_uploads_parse(const char *xml, size_t len, ckpt_s3_upload_fn *fn, void *arg,
 			  struct ckpt_s3_uploads_page *ret_page);
+
+// A rule of a bucket's lifecycle. Texts are "" where there are none, and numbers 0.
+struct ckpt_s3_rule {
+	char id[256], prefix[CKPT_S3_KEY_MAX];
+	bool enabled;
+	bool is_tagged;                                       // it is about objects with certain tags only
+	bool expires;                                         // objects, not only the markers of deleted ones
+	bool archives;                                        // it moves them to where they cannot be read at once
+	unsigned expires_days, old_versions_days, abort_days; // expires_days: 0 also for a date
+};
+typedef int ckpt_s3_rule_fn(void *arg, const struct ckpt_s3_rule *rule);
+int ckpt_s3_rules_parse(const char *xml, size_t len, ckpt_s3_rule_fn *fn, void *arg);
 
 // Elements that have no others inside of them, by their names, wherever they stand; of several the last one.
 struct ckpt_s3_field {

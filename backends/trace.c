@@ -130,6 +130,15 @@ static int trace_abort_uploads(struct ckpt_objects *o, int64_t before_ns, uint64
 			  ckpt_objects_abort_uploads(t->below, before_ns, ret_count));
 }
 
+static int trace_describe(struct ckpt_objects *o, ckpt_objects_finding_fn *fn, void *arg,
+			  struct ckpt_rights *ret_rights)
+{
+	struct trace *t = trace_of(o);
+	int64_t started_ns = ckpt_sys.mono_ns();
+
+	return trace_line(t, started_ns, "describe", "", 0, ckpt_objects_describe(t->below, fn, arg, ret_rights));
+}
+
 static void trace_why(struct ckpt_objects *o, char ret_why[CKPT_OBJECTS_WHY_MAX])
 {
 	ckpt_objects_why(trace_of(o)->below, ret_why);
@@ -162,6 +171,7 @@ int ckpt_trace_new(struct ckpt_objects *below, int fd, struct ckpt_objects **ret
 		.yield = trace_yield,
 		.refill = trace_refill,
 		.abort_uploads = trace_abort_uploads,
+		.describe = trace_describe,
 		.why = trace_why,
 		.close = trace_close,
 	};

@@ -169,6 +169,13 @@ int ckpt_objects_abort_uploads(struct ckpt_objects *o, int64_t before_ns, uint64
 	return o->ops->abort_uploads ? ckpt_objects_result_check(o->ops->abort_uploads(o, before_ns, ret_count), 0) : 0;
 }
 
+int ckpt_objects_describe(struct ckpt_objects *o, ckpt_objects_finding_fn *fn, void *arg,
+			  struct ckpt_rights *ret_rights)
+{
+	*ret_rights = (struct ckpt_rights){true, true, true, true};
+	return o->ops->describe ? ckpt_objects_result_check(o->ops->describe(o, fn, arg, ret_rights), 0) : 0;
+}
+
 void ckpt_objects_why(struct ckpt_objects *o, char ret_why[CKPT_OBJECTS_WHY_MAX])
 {
 	*ret_why = '\0';

@@ -63,10 +63,29 @@ struct ckpt_until {
 	const bool *cancelled; // another thread sets it, atomically; then -ECANCELED soon; NULL: nobody
 };
 
+// Something that a store says of itself, or of the way to it, as a line for people. The texts are the backend's during the call.
+enum ckpt_finding_verdict {
+	CKPT_FINDING_OK,
+	CKPT_FINDING_WARN, // the store can be used, with less than it could be, or at more cost
+	CKPT_FINDING_FAIL,
+};
+struct ckpt_finding {
+	const char *name; // a word: "versioning"
+	enum ckpt_finding_verdict verdict;
+	const char *detail; // no secret is in it
+	const char *hint;   // what to do about it; NULL: nothing
+};
+typedef void ckpt_objects_finding_fn(void *arg, const struct ckpt_finding *finding);
+
+// The acts that the keys may do there.
+struct ckpt_rights {
+	bool list, get, put, remove;
+};
+
 // Called for each object in the byte order of the keys; a non-zero return ends the list and is its result.
 typedef int ckpt_objects_list_fn(void *arg, const char *key, const struct ckpt_object *object);
 
-// All but get_ranges, put_from, sync, yield, refill, abort_uploads and why are required. A backend behind a network ends each call by a deadline of its own.
+// All but get_ranges, put_from, sync, yield, refill, abort_uploads, describe and why are required. A backend behind a network ends each call by a deadline of its own.
 // Errors:
 //   -ENOENT, -EEXIST         no such object; put over an object
 //   -ESTALE                  it changed meanwhile
@@ -113,6 +132,9 @@ struct ckpt_objects_ops {
 	// Optional. Objects that were being put in parts, and that nobody puts any more, take room and are in no list: those that were begun
 	// before this time by the store's clock are given up. *ret_count: so many. NULL: there are none.
 	int (*abort_uploads)(struct ckpt_objects *o, int64_t before_ns, uint64_t *ret_count);
+	// Optional. Asks the server, the keys and the bucket what they are, and tries each right below probe/, where nothing stays. Each request is
+	// made once. 0: the other calls make sense; an error: fn was told why not. NULL: nothing is known, and every right may be there.
+	int (*describe)(struct ckpt_objects *o, ckpt_objects_finding_fn *fn, void *arg, struct ckpt_rights *ret_rights);
 	// Optional. The newest failure that the store, or the way to it, has told of: "PUT log/0000000000000001 at HOST: 403 AccessDenied:
 	// ...", and what to do about it. No secret is in it. "": none yet.
 	void (*why)(struct ckpt_objects *o, char ret_why[CKPT_OBJECTS_WHY_MAX]);
@@ -143,6 +165,8 @@ int ckpt_objects_sync(struct ckpt_objects *o, const char *key);
 int ckpt_objects_list(struct ckpt_objects *o, const char *prefix, const char *after, ckpt_objects_list_fn *fn,
 		      void *arg);
 int ckpt_objects_abort_uploads(struct ckpt_objects *o, int64_t before_ns, uint64_t *ret_count);
+int ckpt_objects_describe(struct ckpt_objects *o, ckpt_objects_finding_fn *fn, void *arg,
+			  struct ckpt_rights *ret_rights);
 // For messages, right after a call has failed: the cause in one line, or "". Of several threads that fail at once, any's.
 void ckpt_objects_why(struct ckpt_objects *o, char ret_why[CKPT_OBJECTS_WHY_MAX]);
 void ckpt_objects_close(struct ckpt_objects *o); // NULL is fine

@@ -12,6 +12,13 @@ static int see(void *arg, const char *key, const struct ckpt_object *object)
 	return 0;
 }
 
+static int see_rule(void *arg, const struct ckpt_s3_rule *rule)
+{
+	(void)arg;
+	fuzz_assert(strlen(rule->id) < sizeof(rule->id) && strlen(rule->prefix) < sizeof(rule->prefix));
+	return 0;
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len)
 {
 	char code[16], message[32];
@@ -23,5 +30,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len)
 	rc = ckpt_s3_fields_parse((const char *)data, len, "Error", fields, ARRAY_LEN(fields));
 	fuzz_assert(rc == 0 || rc == -EBADMSG);
 	fuzz_assert(strlen(code) < sizeof(code) && strlen(message) < sizeof(message));
+	rc = ckpt_s3_rules_parse((const char *)data, len, see_rule, NULL);
+	fuzz_assert(rc == 0 || rc == -EBADMSG);
 	return 0;
 }

@@ -161,6 +161,14 @@ static void assert_keys(const char *id)
 	ck_assert_str_eq(keys.secret, CANARY);
 }
 
+static void assert_source(const char *expected)
+{
+	char source[CKPT_CREDENTIALS_SOURCE_MAX];
+
+	ckpt_credentials_source(c, source);
+	ck_assert_str_eq(source, expected);
+}
+
 START_TEST(the_environment_comes_first_but_after_a_profile_that_was_named)
 {
 	write_file(".aws/credentials", 0600, "[p]\naws_access_key_id = ID-P\naws_secret_access_key=" CANARY "\n");
@@ -170,8 +178,10 @@ START_TEST(the_environment_comes_first_but_after_a_profile_that_was_named)
 	ck_ok(get_of(NULL));
 	assert_keys("ID-ENV");
 	ck_assert_str_eq(keys.token, "T");
+	assert_source("the environment");
 	ck_ok(get_of("p"));
 	assert_keys("ID-P");
+	assert_source("the profile p, its keys");
 	ck_assert_str_eq(keys.token, "");
 }
 END_TEST
@@ -233,7 +243,9 @@ START_TEST(a_role_is_taken_with_the_keys_of_another_profile)
 				     "Action=AssumeRole&Version=2011-06-15&RoleArn=arn%3Aaws%3Aiam%3A%3A1%3Arole%2Fx&"
 				     "RoleSessionName=ckptfs&ExternalId=e%2F1"));
 	ck_assert_int_gt(keys.expires_ns, ckpt_sys.now_ns());
+	assert_source("the profile r, its role");
 	ck_ok(get_of("rr"));
+	assert_source("the profile rr, its role"); // not that which it leads to
 	ck_assert_uint_eq(httpd_count(&server), 3);
 	ck_assert_ptr_nonnull(strstr(requests[2], "Credential=ID-ROLE/"));
 	ck_assert_ptr_nonnull(strstr(requests[2], "x-amz-security-token: T\r\n"));

@@ -202,6 +202,61 @@ START_TEST(fields_are_found_by_their_names)
 }
 END_TEST
 
+static struct ckpt_s3_rule found_rules[4];
+static size_t rule_count;
+
+static int see_rule(void *arg, const struct ckpt_s3_rule *rule)
+{
+	(void)arg;
+	found_rules[rule_count++] = *rule;
+	return 0;
+}
+
+static int parse_rules(const char *xml)
+{
+	rule_count = 0;
+	return ckpt_s3_rules_parse(xml, strlen(xml), see_rule, NULL);
+}
+
+#define RULES(inner) "<LifecycleConfiguration>" inner "</LifecycleConfiguration>"
+#define EXPIRES(days) "<Expiration><Days>" days "</Days></Expiration>"
+
+START_TEST(rules_are_read_one_by_one)
+{
+	const struct ckpt_s3_rule *a = &found_rules[0], *b = &found_rules[1];
+
+	ck_ok(parse_rules(RULES(
+		"<Rule><ID>a</ID><Filter><And><Prefix>p/</Prefix><Tag><Key>Prefix</Key><Value>ID</Value></Tag></And>"
+		"</Filter><Status>Enabled</Status>" EXPIRES(
+			"30") "<Transition><Days>1</Days><StorageClass>GLACIER"
+			      "</StorageClass></Transition><NoncurrentVersionExpiration><NoncurrentDays>5</"
+			      "NoncurrentDays>"
+			      "</NoncurrentVersionExpiration><AbortIncompleteMultipartUpload><DaysAfterInitiation>7"
+			      "</DaysAfterInitiation></AbortIncompleteMultipartUpload></Rule>"
+			      "<Rule><Prefix>q</Prefix><Status>Disabled</"
+			      "Status><NoncurrentVersionTransition><NoncurrentDays>9"
+			      "</NoncurrentDays><StorageClass>GLACIER</StorageClass></NoncurrentVersionTransition></"
+			      "Rule>")));
+	ck_assert_uint_eq(rule_count, 2);
+	ck_assert_str_eq(a->id, "a");
+	ck_assert_str_eq(a->prefix, "p/");
+	ck_assert(a->enabled && a->is_tagged && a->expires && a->archives);
+	ck_assert(a->expires_days == 30 && a->old_versions_days == 5 && a->abort_days == 7);
+	ck_assert_str_eq(b->id, "");
+	ck_assert_str_eq(b->prefix, "q");
+	ck_assert(!b->enabled && !b->is_tagged && !b->expires && !b->archives);
+	ck_assert(!b->expires_days && !b->old_versions_days && !b->abort_days);
+	ck_ok(parse_rules(RULES("")));
+	ck_assert_uint_eq(rule_count, 0);
+	ck_ok(parse_rules(RULES("<Rule>" EXPIRES("99999999999999") "</Rule>")));
+	ck_assert_uint_eq(a->expires_days, UINT32_MAX);
+	ck_error(parse_rules(RULES("<Rule>" EXPIRES("-1") "</Rule>")), EBADMSG);
+	ck_error(parse_rules(RULES("<Rule>" EXPIRES("30")) "</Rule>"), EBADMSG);
+	ck_error(parse_rules("<ListBucketResult/>"), EBADMSG);
+	ck_error(parse_rules(""), EBADMSG);
+}
+END_TEST
+
 START_TEST(etags_lose_their_quotes)
 {
 	char etag[CKPT_ETAG_MAX], text[CKPT_ETAG_MAX + 2];
@@ -232,6 +287,7 @@ int main(void)
 	tcase_add_test(tcase, depth_and_text_have_limits);
 	tcase_add_test(tcase, uploads_that_nobody_ended_are_found);
 	tcase_add_test(tcase, fields_are_found_by_their_names);
+	tcase_add_test(tcase, rules_are_read_one_by_one);
 	tcase_add_test(tcase, etags_lose_their_quotes);
 	suite_add_tcase(suite, tcase);
 	return ckpt_suite_run(suite);
