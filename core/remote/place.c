@@ -66,7 +66,7 @@ static int make_directories(char *path)
 	return 0;
 }
 
-static int directory_of(const struct ckpt_remote_at *at, char **ret_path)
+static int name_directory(const struct ckpt_remote_at *at, char **ret_path)
 {
 	CLEANUP_FREE char *base = at->work_dir ? NULL : base_directory(), *name = directory_name(at->url);
 	char *path;
@@ -78,12 +78,12 @@ static int directory_of(const struct ckpt_remote_at *at, char **ret_path)
 	else if (asprintf(&path, "%s/%s", base, name) < 0)
 		path = NULL;
 	*ret_path = path;
-	return path ? make_directories(path) : -ENOMEM;
+	return path ? 0 : -ENOMEM;
 }
 
 // --- What the remote is -------------------------------------------------------------------------------------------------
 
-static int read_identity(struct ckpt_objects *objects, json_t **ret_identity)
+int ckpt_remote_identity(struct ckpt_objects *objects, json_t **ret_identity)
 {
 	char id[CKPT_UUID_LEN + 1];
 	CLEANUP_FREE void *data = NULL;
@@ -119,7 +119,7 @@ static int make_identity(struct ckpt_objects *objects, json_t **ret_identity)
 {
 	int rc = put_identity(objects);
 
-	return !rc || rc == -EEXIST ? read_identity(objects, ret_identity) : rc;
+	return !rc || rc == -EEXIST ? ckpt_remote_identity(objects, ret_identity) : rc;
 }
 
 // A store whose puts do not tell who was first would lose steps: nobody may write there.
@@ -151,7 +151,7 @@ static int learn_identity(const struct ckpt_remote_at *at, json_t **ret_identity
 		return rc;
 	rc = at->make ? probe(objects, true, why) : 0;
 	if (!rc)
-		rc = read_identity(objects, ret_identity);
+		rc = ckpt_remote_identity(objects, ret_identity);
 	if (rc == -ENOENT && at->make)
 		rc = make_identity(objects, ret_identity);
 	if (rc && !*why)
@@ -245,6 +245,31 @@ static int take_options(const struct ckpt_remote_at *at, int dirfd, json_t *iden
 	return write_identity(dirfd, identity);
 }
 
+int ckpt_remote_known(const struct ckpt_remote_at *at, char **ret_path, json_t **ret_remote)
+{
+	CLEANUP_FREE char *path = NULL;
+	CLEANUP_FD int dirfd = -1;
+	json_t *identity, *remote;
+	const char *url;
+	int rc = name_directory(at, &path);
+
+	if (rc)
+		return rc;
+	dirfd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	rc = dirfd < 0 ? -errno : ckpt_store_file_read(dirfd, CKPT_OBJECT_IDENTITY, &identity);
+	if (rc)
+		return rc;
+	remote = json_object_get(identity, "remote");
+	url = json_string_value(json_object_get(remote, "url"));
+	rc = url && is_url(url, at->url) ? 0 : -ENOENT;
+	if (!rc) {
+		*ret_remote = json_incref(remote);
+		*ret_path = TAKE_PTR(path);
+	}
+	json_decref(identity);
+	return rc;
+}
+
 static int check_store(const struct ckpt_remote_at *at, const char *path)
 {
 	CLEANUP_FD int dirfd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -336,7 +361,9 @@ int ckpt_remote_place(const struct ckpt_remote_at *at, char **ret_path, char why
 	int rc;
 
 	*why = '\0';
-	rc = directory_of(at, &path);
+	rc = name_directory(at, &path);
+	if (!rc)
+		rc = make_directories(path);
 	if (!rc && !ckpt_store_probe(path))
 		rc = make_store(at, path, why);
 	if (!rc)

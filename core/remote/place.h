@@ -6,6 +6,8 @@
 #include "core/objects/objects.h"
 #include "core/step/settings.h"
 
+#include <jansson.h>
+
 struct ckpt_remote_at {
 	const char *url;
 	const char *const *options; // as of core/objects/stack.h; NULL: those that the work directory has, if any
@@ -24,6 +26,11 @@ bool ckpt_remote_is_at(const char *path);
 // mount does. It is tried once for each endpoint, and store.json says so. 0, also of a store without a remote; -EPROTO: a store there would lose
 // steps; else as of the objects. why: as of core/objects/stack.h.
 int ckpt_remote_prove(const char *path, bool race, char why[CKPT_OBJECTS_WHY_MAX]);
+// The work directory that this node has of the URL, and what it keeps of the mount: {"url", "options"}. Makes nothing and asks nobody. -ENOENT:
+// there is none. *ret_path is malloc'ed, *ret_remote the caller's.
+int ckpt_remote_known(const struct ckpt_remote_at *at, char **ret_path, json_t **ret_remote);
+// The store.json of a remote: that of a store of ours. -ENOENT: there is none; -EMEDIUMTYPE, -ENOTSUP; else as of the objects.
+int ckpt_remote_identity(struct ckpt_objects *objects, json_t **ret_identity);
 // Makes an empty store at the URL, and nothing on this node. -EEXIST: there is one; -ENOTEMPTY: there are
 // objects as a store has them; else as above.
 int ckpt_remote_make(const struct ckpt_remote_at *at, char why[CKPT_OBJECTS_WHY_MAX]);

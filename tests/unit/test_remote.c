@@ -8,6 +8,7 @@
 #include "core/base/util.h"
 #include "core/index/indexer.h"
 #include "core/log/snapshot.h"
+#include "core/remote/look.h"
 #include "core/remote/near.h"
 #include "core/remote/place.h"
 #include "core/remote/remote.h"
@@ -473,6 +474,41 @@ START_TEST(damaged_snapshot_is_passed_over)
 }
 END_TEST
 
+static struct ckpt_remote_seen look(struct node *n)
+{
+	struct ckpt_remote_seen seen;
+
+	ck_ok(ckpt_remote_look(there(n), &seen));
+	ck_assert_uint_eq(seen.format, 1);
+	ck_assert_uint_eq(seen.steps, ckpt_remote_log_steps(seen.entries));
+	return seen;
+}
+
+// By a program that has no work directory.
+START_TEST(look_sees_what_nodes_see_with_a_snapshot_or_without)
+{
+	struct ckpt_remote_seen seen;
+	struct node a = {0};
+
+	begin_far(&a, 100);
+	open_node(&a);
+	seen = look(&a);
+	ck_assert(seen.entries == 100 && !seen.snapshot && !seen.unread);
+	ck_ok(ckpt_snapshots_put(a.store, false));
+	ckpt_remote_log_make(there(&a), a.store->id, 137, false);
+	put_bytes(&a, "log/0000000000000032", "", 0); // 50: the snapshot has what it said
+	seen = look(&a);
+	ck_assert(seen.entries == 137 && seen.snapshot == 100 && seen.snapshot_ns && !seen.unread);
+	put_bytes(&a, "log/0000000000000078", "damaged", 7); // 120
+	seen = look(&a);
+	ck_assert(seen.entries == 119 && seen.unread == 120 && seen.error == -EBADMSG);
+	put_bytes(&a, "snap/0000000000000064", "damaged", 7);
+	seen = look(&a);
+	ck_assert(seen.entries == 49 && seen.unread == 50 && seen.error == -EBADMSG);
+	close_node(&a);
+}
+END_TEST
+
 START_TEST(newest_two_snapshots_are_kept_and_each_entry)
 {
 	struct node a = {0};
@@ -636,6 +672,7 @@ int main(void)
 	tcase_add_loop_test(tcase, remote_that_was_put_back_is_refused, 0, 2);
 	tcase_add_test(tcase, who_reads_much_puts_a_snapshot_to_which_others_jump);
 	tcase_add_loop_test(tcase, damaged_snapshot_is_passed_over, 0, 4);
+	tcase_add_test(tcase, look_sees_what_nodes_see_with_a_snapshot_or_without);
 	tcase_add_test(tcase, newest_two_snapshots_are_kept_and_each_entry);
 	tcase_add_test(tcase, snapshot_of_two_at_once_is_one);
 	tcase_add_test(tcase, entry_of_ones_own_is_read_before_a_jump);
