@@ -594,6 +594,12 @@ TABLE = [
         "(!url[len] || strchr(\":/\", url[len]))", "true", ("test_credentials",)),
     Row("keys-of-the-machine-without-a-token", "backends/key_sources.c:ask_role",
         "rc = ask_machine(m, \"GET\", path, m->token, t);", "rc = ask_machine(m, \"GET\", path, NULL, t);", ("test_credentials",)),
+    Row("doctor-leaves-what-it-put", "backends/s3_describe.c:try_changes",
+        "try_checksums(report, key); (void)ckpt_objects_remove(o, key);", "try_checksums(report, key);", ("test_s3_describe",)),
+    Row("doctor-puts-what-it-cannot-remove", "backends/s3_describe.c:try_changes", "!rights->remove", "false", ("test_s3_describe",)),
+    Row("doctor-passes-over-a-rule-below-the-prefix", "backends/s3_bucket.c:overlaps",
+        "MIN(strlen(a), strlen(b))", "strlen(b)", ("test_s3_describe",)),
+    Row("doctor-counts-deleted-steps", "core/remote/look.c:count_steps", "!steps[i]->deleted_by &&", "", ("test_remote",)),
     Row("xml-with-a-document-type", "backends/s3_xml.c:read_xml",
         "XML_SetStartDoctypeDeclHandler(r->parser, on_doctype);", "(void)on_doctype;", ("test_s3_xml",)),
 
