@@ -354,12 +354,11 @@ json_t *ckpt_row_store(const struct ckpt_listing *l)
 	for (size_t i = 0; i < count; i++)
 		add_totals(&t, steps[i]);
 	ckpt_step_list_free(steps, count);
-	row = json_pack("{s:s, s:i, s:s, s:s?, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "id", s->id, "format", CKPT_STORE_FORMAT,
-			"backend", s->objects->ops->name, "url", ckpt_remote_url(*ckpt_remote_of(s)), "path",
-			ckpt_json_text(s->path), "created_at",
-			ckpt_json_time(s->created_ns), "steps", integer(count), "bytes", integer(t.bytes),
-			"stored_bytes", integer(t.raw + t.packed.out_bytes), "settings",
-			ckpt_config_values(&s->settings), "mounts", row_mounts(s->path));
+	row = json_pack("{s:s, s:i, s:s, s:s?, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "id", s->id, "format",
+			CKPT_STORE_FORMAT, "backend", s->objects->ops->name, "url", ckpt_remote_url(*ckpt_remote_of(s)),
+			"path", ckpt_json_text(s->path), "created_at", ckpt_json_time(s->created_ns), "steps",
+			integer(count), "bytes", integer(t.bytes), "stored_bytes", integer(t.raw + t.packed.out_bytes),
+			"settings", ckpt_config_values(&s->settings), "mounts", row_mounts(s->path));
 	ckpt_stored_done(&t.packed);
 	return ckpt_need(row);
 }
