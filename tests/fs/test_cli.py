@@ -515,7 +515,7 @@ def test_every_verb_has_help_with_purpose_usage_options_and_examples(ckptfs):
 def test_help_prints_what_man_pages_and_shells_need(ckptfs):
     part = ckptfs("help", "--man", "umount").stdout
     assert part.startswith(".SS ckptfs umount [OPTION...] DIR\n") and "\\fB\\-n\\fR, \\fB\\-\\-now\\fR\n" in part
-    assert ckptfs("help", "--man").stdout.count(".TP\n") == 4
+    assert ckptfs("help", "--man").stdout.count(".TP\n") == 5
     assert ckptfs("help", "--words").stdout.split() == re.findall(r"^  ([\w-]+)  +\S", ckptfs("--help").stdout, re.M)
     assert {"-n", "--now", "--json"} <= set(ckptfs("help", "--words", "umount").stdout.split())
 
