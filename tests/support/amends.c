@@ -22,7 +22,7 @@
 #define TICK_NS 10000000
 #define END CKPT_AMEND_ACTS + 1
 
-enum kind { ADD_FILE, ADD_DIR, ADD_LINK, REPLACE, REMOVE, MOVE, LINK, CHMOD, SEAL, COOL };
+enum kind { ADD_FILE, ADD_DIR, ADD_LINK, ADD_OVER, REPLACE, REMOVE, MOVE, LINK, CHMOD, SEAL, COOL };
 
 // After so many acts.
 enum {
@@ -35,7 +35,8 @@ enum {
 	MOVED = 15,
 	MOVED_OVER = 16,
 	FOLDER_MOVED = 17,
-	LINKED = 18
+	LINKED = 18,
+	MOVED_IN = 19
 };
 
 #define MODE 0604 // after that, of what has another before
@@ -50,6 +51,7 @@ static const struct {
 	{ADD_FILE, "sub/empty", ""},  {SEAL, "", NULL},           {COOL, "", NULL},
 	{ADD_FILE, "cold", "late"},   {CHMOD, "model", NULL},     {MOVE, "sub/a", "a"},
 	{MOVE, "late", "config"},     {MOVE, "sub", "folder"},    {LINK, "model", "model2"},
+	{ADD_OVER, "a", "over"},
 };
 
 // What the step has from one act on and until another.
@@ -71,11 +73,12 @@ static const struct {
 	{"config", CKPT_ENTRY_FILE, "new", 9, MOVED_OVER},
 	{"sub/empty", CKPT_ENTRY_FILE, "", 10, FOLDER_MOVED},
 	{"cold", CKPT_ENTRY_FILE, "late", 13, END},
-	{"a", CKPT_ENTRY_FILE, "a", MOVED, END},
+	{"a", CKPT_ENTRY_FILE, "a", MOVED, MOVED_IN},
 	{"config", CKPT_ENTRY_FILE, "later", MOVED_OVER, END},
 	{"folder", CKPT_ENTRY_DIR, NULL, FOLDER_MOVED, END},
 	{"folder/empty", CKPT_ENTRY_FILE, "", FOLDER_MOVED, END},
 	{"model2", CKPT_ENTRY_FILE, "weights", LINKED, END},
+	{"a", CKPT_ENTRY_FILE, "over", MOVED_IN, END},
 };
 
 // --- The acts ---------------------------------------------------------------------------------------------------------
@@ -167,6 +170,21 @@ static int add_other(struct ckpt_step *step, int dirfd, size_t n)
 	return rc ? rc : ckpt_amend_add_raw(step, acts[n].path, raw);
 }
 
+// A file that is moved in from elsewhere, over one that is there.
+static int add_over(struct ckpt_step *step, int dirfd, const char *path, const char *text)
+{
+	char raw[CKPT_AMENDING_RAW_MAX];
+	int rc = ckpt_amending_raw_name(raw);
+
+	if (!rc)
+		rc = write_new(dirfd, raw, text);
+	if (!rc)
+		rc = ckpt_amend_add_over(step, path, raw);
+	if (rc && rc != -EIO) // that one may be in place
+		(void)ckpt_sys.unlink(dirfd, raw, 0);
+	return rc;
+}
+
 static int rename_or_link(struct ckpt_step *step, size_t n, size_t done)
 {
 	const struct ckpt_names names = {acts[n].path, acts[n].text, true};
@@ -248,6 +266,8 @@ int ckpt_amends_attempt(struct ckpt_step *step, size_t n, size_t done)
 		rc = drop(step, dirfd, acts[n].path);
 	if (rc || step->version->is.version - 1 != done) // it was done after all
 		return rc;
+	if (acts[n].kind == ADD_OVER)
+		return add_over(step, dirfd, acts[n].path, acts[n].text);
 	return acts[n].kind == ADD_FILE ? add_file(step, dirfd, acts[n].path, acts[n].text) : add_other(step, dirfd, n);
 }
 

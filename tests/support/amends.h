@@ -10,8 +10,8 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-#define CKPT_AMEND_ACTS 18
-#define CKPT_AMEND_CHANGES 15 // of them that clients see
+#define CKPT_AMEND_ACTS 19
+#define CKPT_AMEND_CHANGES 16 // of them that clients see
 
 // A new store in a new directory with the step as it was committed.
 void ckpt_amends_init(char *ret_dir);
