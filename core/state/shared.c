@@ -347,44 +347,9 @@ static bool next_act(const struct pull *p, size_t *cursor, struct ckpt_operation
 	return *cursor <= p->acts_len && !ckpt_get16(at + ACT_KIND + 2);
 }
 
-// Behind its acts stands the entry: it ends where the body ends.
-static int take_acts(struct pull *p, size_t left)
-{
-	struct ckpt_operation op;
-	size_t cursor = 0;
-
-	p->acts_len = left;
-	for (uint32_t i = 0; i < p->act_count; i++) {
-		struct ckpt_act a;
-
-		if (!next_act(p, &cursor, &op) || op.kind == CKPT_ACT_SET || op.kind == CKPT_ACT_EXPIRE ||
-		    ckpt_act_is_of_remote(op.kind) || ckpt_act_decode(op.kind, op.body, op.len, &a))
-			return -EBADMSG;
-	}
-	p->acts_len = cursor;
-	p->entry_data = p->acts + cursor;
-	p->entry_len = left - cursor;
-	return 0;
-}
-
 bool ckpt_pull_is_host(const char *host, size_t len)
 {
 	return len && len <= CKPT_PULL_HOST_MAX && !memchr(host, '\0', len) && !ckpt_name_check(host, len);
-}
-
-static int take_body(struct pull *p, const struct ckpt_operation *op)
-{
-	size_t host_len = op->len < PULL_BYTES ? 0 : ckpt_get16(p->body + PULL_HOST_LEN);
-
-	if (op->len < PULL_BYTES + padded(host_len) || host_len > CKPT_PULL_HOST_MAX ||
-	    ckpt_get16(p->body + PULL_HOST_LEN + 2))
-		return -EBADMSG;
-	memcpy(p->host, p->body + PULL_BYTES, host_len);
-	if (host_len && !ckpt_pull_is_host(p->host, host_len))
-		return -EBADMSG;
-	p->act_count = ckpt_get32(p->body + PULL_ACTS);
-	p->acts = p->body + PULL_BYTES + padded(host_len);
-	return take_acts(p, op->len - PULL_BYTES - padded(host_len));
 }
 
 static int check_record(const struct pull *p, const struct ckpt_act *a)
@@ -400,6 +365,45 @@ static int check_record(const struct pull *p, const struct ckpt_act *a)
 		     : 0;
 	ckpt_record_done(&r);
 	return rc;
+}
+
+// Behind its acts stands the entry: it ends where the body ends.
+static int take_acts(struct pull *p, size_t left)
+{
+	struct ckpt_operation op;
+	size_t cursor = 0;
+
+	p->acts_len = left;
+	for (uint32_t i = 0; i < p->act_count; i++) {
+		struct ckpt_act a;
+		int rc;
+
+		if (!next_act(p, &cursor, &op) || op.kind == CKPT_ACT_SET || op.kind == CKPT_ACT_EXPIRE ||
+		    ckpt_act_is_of_remote(op.kind) || ckpt_act_decode(op.kind, op.body, op.len, &a))
+			return -EBADMSG;
+		rc = check_record(p, &a);
+		if (rc)
+			return rc;
+	}
+	p->acts_len = cursor;
+	p->entry_data = p->acts + cursor;
+	p->entry_len = left - cursor;
+	return 0;
+}
+
+static int take_body(struct pull *p, const struct ckpt_operation *op)
+{
+	size_t host_len = op->len < PULL_BYTES ? 0 : ckpt_get16(p->body + PULL_HOST_LEN);
+
+	if (op->len < PULL_BYTES + padded(host_len) || host_len > CKPT_PULL_HOST_MAX ||
+	    ckpt_get16(p->body + PULL_HOST_LEN + 2))
+		return -EBADMSG;
+	memcpy(p->host, p->body + PULL_BYTES, host_len);
+	if (host_len && !ckpt_pull_is_host(p->host, host_len))
+		return -EBADMSG;
+	p->act_count = ckpt_get32(p->body + PULL_ACTS);
+	p->acts = p->body + PULL_BYTES + padded(host_len);
+	return take_acts(p, op->len - PULL_BYTES - padded(host_len));
 }
 
 static int check_operation(const struct pull *p, const struct ckpt_operation *op)
