@@ -1,5 +1,7 @@
 #include "tests/support/trial.h"
 
+#include "tests/support/trial_acts.h"
+
 #include "core/index/indexer.h"
 #include "core/record/event.h"
 #include "core/save/change.h"
@@ -38,7 +40,7 @@
 
 // --- Preparing ---------------------------------------------------------------------------------------------------------
 
-static void prepare_store(struct ckpt_trial *t, unsigned arg)
+void ckpt_trial_prepare_store(struct ckpt_trial *t, unsigned arg)
 {
 	(void)arg;
 	ckpt_save_init(t->dir);
@@ -46,9 +48,9 @@ static void prepare_store(struct ckpt_trial *t, unsigned arg)
 }
 
 // A committed step of save.h.
-static void prepare_step(struct ckpt_trial *t, unsigned arg)
+void ckpt_trial_prepare_step(struct ckpt_trial *t, unsigned arg)
 {
-	prepare_store(t, arg);
+	ckpt_trial_prepare_store(t, arg);
 	t->step = ckpt_save_one(t->s, arg);
 }
 
@@ -61,7 +63,7 @@ static void nothing_to_write_back(void *arg, uint64_t ino)
 
 static void prepare_staged(struct ckpt_trial *t, unsigned arg)
 {
-	prepare_store(t, arg);
+	ckpt_trial_prepare_store(t, arg);
 	t->s->calls.write_back = nothing_to_write_back; // as in a mount
 	ck_ok(ckpt_save_begin(t->s, arg, &t->step));
 	ckpt_save_write(t->step, arg, &t->holder);
@@ -86,7 +88,7 @@ static void prepare_two_staged(struct ckpt_trial *t, unsigned arg)
 
 static void prepare_folder(struct ckpt_trial *t, unsigned arg)
 {
-	prepare_store(t, arg);
+	ckpt_trial_prepare_store(t, arg);
 	ck_ok(ckpt_sys.mkdir(t->s->tree_fd, ckpt_save_steps[arg].folder, 0755));
 }
 
@@ -94,7 +96,7 @@ static void prepare_late(struct ckpt_trial *t, unsigned arg)
 {
 	int fd;
 
-	prepare_store(t, arg);
+	ckpt_trial_prepare_store(t, arg);
 	t->step = ckpt_staged_begin(t->s, "1000");
 	close(ckpt_staged_put(t->step, "whole", "whole"));
 	fd = ckpt_staged_put(t->step, "late", "la");
@@ -105,13 +107,13 @@ static void prepare_late(struct ckpt_trial *t, unsigned arg)
 
 static void prepare_deleted(struct ckpt_trial *t, unsigned arg)
 {
-	prepare_step(t, arg);
+	ckpt_trial_prepare_step(t, arg);
 	ck_ok(ckpt_delete(t->step));
 }
 
 static void prepare_reopened(struct ckpt_trial *t, unsigned arg)
 {
-	prepare_step(t, arg);
+	ckpt_trial_prepare_step(t, arg);
 	t->other = t->step;
 	ck_ok(ckpt_reopen(t->other, &t->step));
 }
@@ -132,7 +134,7 @@ static void prepare_left(struct ckpt_trial *t, unsigned arg)
 }
 
 // 0, -errno: acts write, too.
-static int write_file(int dirfd, const char *name, const char *text)
+int ckpt_trial_write_file(int dirfd, const char *name, const char *text)
 {
 	int fd = ckpt_sys.open(dirfd, name, O_WRONLY | O_CREAT | O_TRUNC, 0644), rc;
 
@@ -145,10 +147,10 @@ static int write_file(int dirfd, const char *name, const char *text)
 
 static void prepare_plain_folder(struct ckpt_trial *t, unsigned arg)
 {
-	prepare_store(t, arg);
+	ckpt_trial_prepare_store(t, arg);
 	ck_ok(ckpt_sys.mkdir(t->s->tree_fd, "run", 0755));
 	ck_ok(ckpt_sys.mkdir(t->s->tree_fd, "run/sub", 0755));
-	ck_ok(write_file(t->s->tree_fd, "run/sub/file", "plain"));
+	ck_ok(ckpt_trial_write_file(t->s->tree_fd, "run/sub/file", "plain"));
 }
 
 // Somebody else's, in a folder that gives its group on.
@@ -167,12 +169,12 @@ static int begin_draft(struct ckpt_trial *t)
 
 static int write_draft(struct ckpt_trial *t)
 {
-	return write_file(t->draft.dirfd, t->draft.name, "new");
+	return ckpt_trial_write_file(t->draft.dirfd, t->draft.name, "new");
 }
 
 static void prepare_group(struct ckpt_trial *t, unsigned arg)
 {
-	prepare_store(t, arg);
+	ckpt_trial_prepare_store(t, arg);
 	ck_assert_int_eq(fchmod(t->s->tree_fd, 02755), 0);
 }
 
@@ -267,7 +269,7 @@ static void prepare_closed(struct ckpt_trial *t, unsigned arg)
 
 static void prepare_reader(struct ckpt_trial *t, unsigned arg)
 {
-	prepare_step(t, 0);
+	ckpt_trial_prepare_step(t, 0);
 	ck_ok(ckpt_store_open(t->dir, CKPT_STORE_READ, NULL, &t->reader));
 	ckpt_step_unref(ckpt_save_one(t->s, CKPT_SAVE_LARGE));
 	ck_ok(ckpt_delete(t->step));
@@ -277,7 +279,7 @@ static void prepare_reader(struct ckpt_trial *t, unsigned arg)
 // Nothing of the step is in memory.
 static void prepare_unread(struct ckpt_trial *t, unsigned arg)
 {
-	prepare_step(t, CKPT_SAVE_LARGE);
+	ckpt_trial_prepare_step(t, CKPT_SAVE_LARGE);
 	end_store(t);
 	if (arg)
 		remove_index(t);
@@ -377,7 +379,7 @@ static int act_resume(struct ckpt_trial *t)
 // A save over a step.
 static void prepare_over(struct ckpt_trial *t, unsigned arg)
 {
-	prepare_step(t, arg);
+	ckpt_trial_prepare_step(t, arg);
 	t->other = t->step;
 	ck_ok(ckpt_replace_begin(t->s, t->other->folder_id, t->other->name, 0755, getuid(), getgid(), getpid(),
 				 &t->step));
@@ -418,7 +420,7 @@ static int act_metadata(struct ckpt_trial *t)
 // More than a record takes, together with what the step says already.
 static void prepare_full(struct ckpt_trial *t, unsigned arg)
 {
-	prepare_store(t, arg);
+	ckpt_trial_prepare_store(t, arg);
 	t->text = malloc(CKPT_METADATA_BYTES_MAX + 1);
 	sprintf(t->text, "{\"extras\":{\"pad\":\"%*s\"}}", (int)CKPT_METADATA_BYTES_MAX - 21, "");
 	t->step = ckpt_staged_begin(t->s, "1000");
@@ -484,84 +486,6 @@ static int act_write_over(struct ckpt_trial *t)
 	return rc;
 }
 
-static int open_session(struct ckpt_trial *t)
-{
-	return ckpt_sys.open(t->s->sessions_fd, t->step->session, O_RDONLY | O_DIRECTORY, 0);
-}
-
-// As the mount does it: a close that failed takes the file away again.
-static int act_add(struct ckpt_trial *t)
-{
-	CLEANUP_FD int dirfd = open_session(t);
-	char raw[CKPT_AMENDING_RAW_MAX];
-	int rc = dirfd < 0 ? dirfd : ckpt_amending_check_free(t->step, "late");
-
-	if (!rc)
-		rc = ckpt_amending_raw_name(raw);
-	if (!rc)
-		rc = write_file(dirfd, raw, "amended");
-	if (!rc)
-		rc = ckpt_amending_begin(t->step, "late", raw);
-	if (rc)
-		return rc;
-	rc = ckpt_amend_add(t->step, "late");
-	if (rc)
-		(void)ckpt_sys.unlink(dirfd, raw, 0);
-	ckpt_amending_forget(t->step, "late");
-	return rc;
-}
-
-static int act_replace(struct ckpt_trial *t)
-{
-	CLEANUP_FD int dirfd = open_session(t);
-	int rc = dirfd < 0 ? dirfd : write_file(dirfd, ".again-1", "amended");
-
-	return rc ? rc : ckpt_amend_replace(t->step, "model.bin", ".again-1");
-}
-
-static int act_take_out(struct ckpt_trial *t)
-{
-	return ckpt_amend_remove(t->step, "shards");
-}
-
-static int act_remove_entry(struct ckpt_trial *t)
-{
-	struct ckpt_manifest *m;
-	int rc = ckpt_step_manifest(t->step, &m);
-
-	if (rc)
-		return rc;
-	rc = ckpt_remove_entry(t->step, m, 0, "model.bin", false, 0);
-	ckpt_manifest_unref(m);
-	rc = rc && rc != -ENOENT ? rc : ckpt_remove_publish(t->step);
-	if (rc)
-		ckpt_removal_forget(t->step); // as if its process had been killed
-	return rc;
-}
-
-static int act_attributes(struct ckpt_trial *t)
-{
-	const struct ckpt_attributes_new what = {.which = CKPT_ATTRIBUTE_MODE, .mode = 0600};
-	struct ckpt_manifest *m;
-	struct ckpt_entry e;
-	uint32_t index;
-	int rc = ckpt_step_manifest(t->step, &m);
-
-	if (rc)
-		return rc;
-	ck_ok(ckpt_manifest_lookup(m, "model.bin", &index));
-	ckpt_manifest_entry(m, index, &e);
-	rc = ckpt_change_attributes(t->step, m, &e, &what);
-	if (!rc)
-		rc = ckpt_change_xattr(t->step, m, &e, "user.note", "good", 4, 0);
-	ckpt_manifest_unref(m);
-	if (!rc || rc == -ESTALE) // it was a version at once, where there was no thread
-		rc = ckpt_change_publish(t->step);
-	if (rc)
-		ckpt_attributes_forget(t->step); // as if the daemon had ended
-	return rc;
-}
-
 static int act_draft(struct ckpt_trial *t)
 {
 	int rc = begin_draft(t);
@@ -599,6 +523,19 @@ static int act_convert(struct ckpt_trial *t)
 			(void)ckpt_convert_back(step, t->s->tree_fd, "run");
 	}
 	ckpt_step_unref(step);
+	return rc;
+}
+
+static int act_unstage(struct ckpt_trial *t)
+{
+	int rc = ckpt_unstage_begin(t->step, NULL);
+
+	if (rc)
+		return rc;
+	ckpt_unstage_mark(t->step);
+	rc = ckpt_unstage(t->step, t->s->tree_fd, "unstaged", RENAME_NOREPLACE);
+	if (rc)
+		ckpt_unstage_cancel(t->step);
 	return rc;
 }
 
@@ -689,8 +626,8 @@ static void prepare_text(struct ckpt_trial *t, unsigned arg)
 {
 	static const char state[] = "{\"global_step\": 5, \"log_history\": [{\"loss\": NaN}]}";
 
-	prepare_store(t, arg);
-	ck_ok(write_file(t->s->tree_fd, "trainer_state.json", state));
+	ckpt_trial_prepare_store(t, arg);
+	ck_ok(ckpt_trial_write_file(t->s->tree_fd, "trainer_state.json", state));
 	t->fd = ckpt_sys.open(t->s->tree_fd, "trainer_state.json", O_RDONLY, 0);
 	ck_ok(t->fd);
 }
@@ -729,7 +666,7 @@ static void prepare_safetensors(struct ckpt_trial *t, unsigned arg)
 	static const char header[] = "{\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,4]}}";
 	uint64_t len = strlen(header);
 
-	prepare_store(t, arg);
+	ckpt_trial_prepare_store(t, arg);
 	t->fd = ckpt_sys.open(t->s->tree_fd, "a.safetensors", O_RDWR | O_CREAT | O_EXCL, 0644);
 	ck_ok(t->fd);
 	ck_ok(ckpt_sys.pwrite(t->fd, &len, sizeof(len), 0));
@@ -753,9 +690,9 @@ const struct ckpt_trial_act ckpt_trial_acts[] = {
 	{"open with a damaged index", prepare_damaged_index, act_open, 0, CKPT_TRIAL_PARTS},
 	{"open to read", prepare_much, act_open_to_read, 0, CKPT_TRIAL_PARTS},
 	{"refresh", prepare_reader, act_refresh, 0, CKPT_TRIAL_PARTS},
-	{"announce", prepare_store, act_announce, 0, 0},
+	{"announce", ckpt_trial_prepare_store, act_announce, 0, 0},
 	{"begin", prepare_folder, act_begin, CKPT_SAVE_LARGE, 0},
-	{"begin from", prepare_step, act_begin_from, 0, 0},
+	{"begin from", ckpt_trial_prepare_step, act_begin_from, 0, 0},
 	{"rename staged", prepare_staged, act_rename_staged, 0, CKPT_TRIAL_LATER},
 	{"graft", prepare_two_staged, act_graft, 0, CKPT_TRIAL_NO_MEMORY},
 	{"abort", prepare_staged, act_abort, 0, 0},
@@ -769,22 +706,27 @@ const struct ckpt_trial_act ckpt_trial_acts[] = {
 	{"commit reopened", prepare_reopened, act_commit, 0, 0},
 	{"commit over", prepare_over, act_commit_over, 0, 0},
 	{"commit what stands still", prepare_reopened, act_commit_quiet, 0, 0},
-	{"metadata", prepare_step, act_metadata, 0, 0},
+	{"metadata", ckpt_trial_prepare_step, act_metadata, 0, 0},
 	{"metadata that is too much with what was there", prepare_full, act_say_too_much, 0, 0},
-	{"pin", prepare_step, act_pin, true, 0},
-	{"delete", prepare_step, act_delete, 0, 0},
+	{"pin", ckpt_trial_prepare_step, act_pin, true, 0},
+	{"delete", ckpt_trial_prepare_step, act_delete, 0, 0},
 	{"undelete", prepare_deleted, act_undelete, CKPT_SAVE_LARGE, 0},
 	{"expire", prepare_deleted, act_expire, CKPT_SAVE_LARGE, CKPT_TRIAL_PARTS},
-	{"move", prepare_step, act_move, 0, CKPT_TRIAL_LATER},
-	{"move in a folder", prepare_step, act_move, CKPT_SAVE_LARGE, CKPT_TRIAL_LATER},
-	{"reopen", prepare_step, act_reopen, 0, CKPT_TRIAL_LATER}, // an orderly end commits it, if it has its thread
+	{"move", ckpt_trial_prepare_step, act_move, 0, CKPT_TRIAL_LATER},
+	{"move in a folder", ckpt_trial_prepare_step, act_move, CKPT_SAVE_LARGE, CKPT_TRIAL_LATER},
+	{"reopen", ckpt_trial_prepare_step, act_reopen, 0,
+	 CKPT_TRIAL_LATER}, // an orderly end commits it, if it has its thread
 	{"write over", prepare_reopened, act_write_over, 0, 0},
-	{"add", prepare_step, act_add, 0, 0},
-	{"add to a large manifest", prepare_step, act_add, CKPT_SAVE_LARGE, 0},
-	{"replace", prepare_step, act_replace, 0, 0},
-	{"take out", prepare_step, act_take_out, 0, 0},
-	{"remove an entry", prepare_step, act_remove_entry, 0, 0},
-	{"change attributes", prepare_step, act_attributes, 0, 0},
+	{"add", ckpt_trial_prepare_step, ckpt_trial_add, 0, 0},
+	{"add to a large manifest", ckpt_trial_prepare_step, ckpt_trial_add, CKPT_SAVE_LARGE, 0},
+	{"replace", ckpt_trial_prepare_step, ckpt_trial_replace, 0, 0},
+	{"take out", ckpt_trial_prepare_step, ckpt_trial_take_out, 0, 0},
+	{"remove an entry", ckpt_trial_prepare_step, ckpt_trial_remove_entry, 0, 0},
+	{"change attributes", ckpt_trial_prepare_step, ckpt_trial_attributes, 0, 0},
+	{"restore", ckpt_trial_prepare_amended, ckpt_trial_restore, 0, 0},
+	{"compare with the neighbour", ckpt_trial_prepare_neighbour, ckpt_trial_compare, 0, 0},
+	{"unstage", prepare_staged, act_unstage, 4, CKPT_TRIAL_NO_MEMORY},
+	{"collect garbage", ckpt_trial_prepare_garbage, ckpt_trial_collect, 0, CKPT_TRIAL_PARTS},
 	{"draft", prepare_group, act_draft, 0, 0},
 	{"leave a draft", prepare_draft, act_leave_draft, 0, 0},
 	{"convert", prepare_plain_folder, act_convert, 0, 0},
@@ -792,10 +734,10 @@ const struct ckpt_trial_act ckpt_trial_acts[] = {
 	{"read through the index", prepare_unread, act_read, false, 0},
 	{"read", prepare_unread, act_read, true, 0},
 	{"usage", prepare_staged, act_usage, CKPT_SAVE_MANY, 0},
-	{"errors", prepare_step, act_errors, 0, 0},
-	{"index", prepare_step, act_index, 0, 0},
+	{"errors", ckpt_trial_prepare_step, act_errors, 0, 0},
+	{"index", ckpt_trial_prepare_step, act_index, 0, 0},
 	{"completion", prepare_text, act_completes, 0, 0},
-	{"parse metadata", prepare_store, act_parse, 0, 0},
+	{"parse metadata", ckpt_trial_prepare_store, act_parse, 0, 0},
 	{"format", prepare_safetensors, act_check_format, 0, 0},
 };
 

@@ -261,13 +261,10 @@ static const struct {
 	uint32_t is;
 } changes[] = {
 	{"1", CKPT_UUID_LEN, 1}, // zeros
-	{"1", FLAGS + 4, 1},
-	{"1", SINCE, 0},
-	{"1", LATEST, 1},
-	{"1", FLAGS, 7},
-	{"1", FLAGS, 1}, // gone, and the remote never had it
-	{"1", FLAGS, 3}, // gone, and there
-	{"3", FLAGS, 2}, // not gone, and not there
+	{"1", FLAGS + 4, 1},     {"1", SINCE, 0}, {"1", LATEST, 1},
+	{"1", FLAGS, 7},         {"1", FLAGS, 1}, // gone, and the remote never had it
+	{"1", FLAGS, 3},                          // gone, and there
+	{"3", FLAGS, 2},                          // not gone, and not there
 };
 
 START_TEST(changes_that_no_act_makes_are_no_state)
@@ -309,7 +306,8 @@ static int try_pull(const void *bytes, size_t len, const struct ckpt_operation *
 	size_t after_len;
 	CLEANUP_FREE void *after = bytes_of(s, &after_len);
 
-	ck_assert_msg(check ? rc == check || rc == CKPT_STATE_VOID : rc >= 0 || rc == -EBADMSG, "%d after %d", rc, check);
+	ck_assert_msg(check ? rc == check || rc == CKPT_STATE_VOID : rc >= 0 || rc == -EBADMSG, "%d after %d", rc,
+		      check);
 	if (rc < 0) {
 		ck_assert_uint_eq(after_len, len);
 		ck_assert_mem_eq(after, bytes, len);
@@ -349,8 +347,7 @@ START_TEST(each_bit_of_a_pull_that_is_flipped_is_seen_or_is_another_act)
 		cut.len = n;
 		cut.body = memcpy(exact + (op.len - n), body, n); // its end is that of the memory
 		// Without an entry it would attach the node, which is so.
-		ck_assert_int_eq(try_pull(bytes, len, &cut),
-				 n == op.len - entry_len ? CKPT_STATE_VOID : -EBADMSG);
+		ck_assert_int_eq(try_pull(bytes, len, &cut), n == op.len - entry_len ? CKPT_STATE_VOID : -EBADMSG);
 	}
 }
 END_TEST
