@@ -401,7 +401,7 @@ void ckpt_looker_waits_for(struct ckpt_step *step, char ret_text[CKPT_WAITS_FOR_
 		len = (size_t)snprintf(ret_text, CKPT_WAITS_FOR_MAX, "%s", still->what);
 	if (still->after_ns != INT64_MAX)
 		snprintf(ret_text + len, CKPT_WAITS_FOR_MAX - len, "%squiet for %lld s of %lld s", len ? "; " : "",
-			 (long long)(MAX(ckpt_sys.mono_ns() - still->since_ns, 0) / SECOND_NS),
+			 (long long)((ckpt_sys.mono_ns() - still->since_ns) / SECOND_NS),
 			 (long long)((still->after_ns + SECOND_NS - 1) / SECOND_NS));
 }
 
@@ -665,9 +665,10 @@ void ckpt_looker_end(struct ckpt_looker *l, int64_t until_ns)
 // Of this thread. The time that a turn waited for a disk, or for a processor, is no work of its.
 static int64_t processor_ns(void)
 {
-	struct timespec t;
+	struct timespec t = {0};
 
-	return clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t) ? 0 : t.tv_sec * SECOND_NS + t.tv_nsec;
+	clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t); // of the calling thread it cannot fail
+	return t.tv_sec * SECOND_NS + t.tv_nsec;
 }
 
 int64_t ckpt_looker_look(struct ckpt_looker *l)

@@ -22,7 +22,7 @@
 
 #define NAME "1000"
 #define NEIGHBOUR "500"
-#define U INT64_C(10000000000) // commit_quiet
+#define U INT64_C(30000000000) // commit_quiet; a machine that stands still for a second makes no difference
 #define LATE_NS (U * 13 / 20)  // a look is due every half unit
 #define LONG_AGO 1000000000
 
@@ -239,6 +239,28 @@ static void file_that_is_cut_off(void)
 	ckpt_staged_put_array(step, "b.npy", 'b', 4);
 }
 
+static void open_arrays_of_deepspeed(void)
+{
+	put("zero_pp_rank_0_optim_states.pt", "");
+	open_file("zero_pp_rank_0_optim_states.pt", true);
+}
+
+static void log_below_the_top(void)
+{
+	ck_ok(ckpt_sys.mkdir(step->dirfd, "logs", 0755));
+	put("logs/train.log", "epoch 1\n");
+	ck_ok(ckpt_sys.symlink("logs", step->dirfd, "latest"));
+	open_file("logs/train.log", true);
+}
+
+static void arrays_below_the_top(void)
+{
+	ck_ok(ckpt_sys.mkdir(step->dirfd, "a", 0755));
+	ck_ok(ckpt_sys.mkdir(step->dirfd, "a/b", 0755));
+	ckpt_staged_put_array(step, "a/b/a.npy", 'a', 8);
+	put_array();
+}
+
 static void claimed(void)
 {
 	put_array();
@@ -322,12 +344,12 @@ static const struct {
 	int units;         // until it is; 0: it is by then
 	enum outcome becomes;
 } rows[] = {
-	{getpid, arrays, "quiet for 6 s of 60 s", 6, IS_COMMITTED},
-	{nobody, arrays, "quiet for 6 s of 300 s", 30, IS_COMMITTED},
-	{getpid, all_of_its_neighbour, "quiet for 6 s of 10 s", 1, IS_COMMITTED},
-	{getpid, lacks_a_file, "config.json, which 500 has; quiet for 6 s of 300 s", 30, IS_COMMITTED},
-	{cp, arrays_of_one_that_ends, "quiet for 6 s of 10 s", 1, IS_COMMITTED},
-	{sftp, arrays_of_one_that_ends, "quiet for 6 s of 300 s", 30, IS_COMMITTED},
+	{getpid, arrays, " s of 180 s", 6, IS_COMMITTED},
+	{nobody, arrays, " s of 900 s", 30, IS_COMMITTED},
+	{getpid, all_of_its_neighbour, " s of 30 s", 1, IS_COMMITTED},
+	{getpid, lacks_a_file, "config.json, which 500 has; quiet for ", 30, IS_COMMITTED},
+	{cp, arrays_of_one_that_ends, " s of 30 s", 1, IS_COMMITTED},
+	{sftp, arrays_of_one_that_ends, " s of 900 s", 30, IS_COMMITTED},
 	{getpid, open_array, "the close of a.npy, which process 4711 has open", 0, STAYS},
 	{getpid, open_log_beside_arrays, "the close of train.log, which process 4711 has open", 0, STAYS},
 	{getpid, file_that_is_cut_off, "the rest of b.npy, which is cut off", 0, STAYS},
@@ -335,8 +357,8 @@ static const struct {
 	{failing, arrays_of_one_that_ends, "", 0, IS_INTERRUPTED},
 	{getpid, claimed, "(test_looker_wai", 0, STAYS},
 	{nobody, claimed, "a process of another pid namespace", 0, STAYS},
-	{python, claimed_of_one_that_ends, "the last file of dcp; quiet for 6 s of 300 s", 30, IS_COMMITTED},
-	{getpid, claimed_with_times_of_another, "quiet for 6 s of 60 s", 6, IS_COMMITTED},
+	{python, claimed_of_one_that_ends, "the last file of dcp; quiet for ", 30, IS_COMMITTED},
+	{getpid, claimed_with_times_of_another, " s of 180 s", 6, IS_COMMITTED},
 	{getpid, texts, "a file with array data, without which it becomes a plain folder", 30, IS_PLAIN},
 	{python, texts_of_one_that_ends, "a file with array data, without which it becomes a", 1, IS_PLAIN},
 	{getpid, file_of_checkpoints_only, "a file with array data", 0, STAYS},
@@ -344,6 +366,9 @@ static const struct {
 	{getpid, log_of_a_run, "", 0, IS_PLAIN},
 	{getpid, log_without_a_line, "a file with array data", 30, IS_PLAIN},
 	{getpid, log_of_what_is_declared, "a file with array data", 0, STAYS},
+	{getpid, open_arrays_of_deepspeed, "a file with array data", 0, STAYS}, // it is no log
+	{getpid, log_below_the_top, "a file with array data", 30, IS_PLAIN},
+	{getpid, arrays_below_the_top, " s of 180 s", 6, IS_COMMITTED},
 	{getpid, off, ".finalize", 0, STAYS},
 	{getpid, temporary, "its rename to a name that is no temporary one", 0, STAYS},
 	{getpid, begun_by_a_program, ".finalize", 0, STAYS},
@@ -438,7 +463,7 @@ START_TEST(a_change_that_no_request_told_of_begins_the_time_anew)
 	fd = -1;
 	pass(U / 2);
 	check_staged();
-	check_waits(" s of 10 s");
+	check_waits(" s of 30 s");
 	pass((_i ? 30 : 6) * U - U);
 	check_staged();
 	pass(U);
@@ -471,10 +496,10 @@ START_TEST(a_neighbour_that_comes_meanwhile_counts)
 	begin(NAME, getpid());
 	put_array();
 	pass(2 * U);
-	check_waits("quiet for 20 s of 60 s");
+	check_waits(" s of 180 s");
 	neighbour("config.json");
 	pass(U);
-	check_waits("config.json, which 500 has; quiet for 30 s of 300 s");
+	check_waits("config.json, which 500 has; quiet for ");
 	put("config.json", "{}");
 	pass(40 * U);
 	ck_assert_int_eq(ckpt_step_state(step), CKPT_STEP_COMMITTED);
@@ -566,6 +591,91 @@ START_TEST(an_interrupted_step_that_is_written_anew_is_committed)
 }
 END_TEST
 
+// --- Makers ----------------------------------------------------------------------------------------------------------------
+
+// A loop that goes on with the next step has written this one.
+START_TEST(a_claimed_step_whose_maker_has_begun_a_later_one_is_committed)
+{
+	struct ckpt_step *later;
+
+	begin(NAME, getpid());
+	claimed();
+	pass(LATE_NS);
+	check_waits("(test_looker_wai");
+	ck_ok(ckpt_stage_begin_by_client(s, "", "2000", 0755, getuid(), getgid(), getpid(), &later));
+	ck_ok(ckpt_stage_enter(later, true));
+	pass(U);
+	check_waits("the last file of dcp; quiet for");
+	pass(30 * U);
+	ck_assert_int_eq(ckpt_step_state(step), CKPT_STEP_COMMITTED);
+	ck_assert_int_eq(ckpt_step_state(later), CKPT_STEP_STAGED);
+	ckpt_stage_leave(later);
+	ckpt_step_unref(later);
+}
+END_TEST
+
+// A temporary directory that is moved into a step brings those who wrote it: how they end counts.
+START_TEST(makers_of_a_directory_that_is_moved_in_are_makers_of_the_step)
+{
+	struct ckpt_step *part, *into;
+	struct ckpt_makers_facts facts;
+
+	begin("part", python());
+	part = step;
+	put_array();
+	if (_i)
+		(void)ckpt_makers_note(part, 0, false); // and another whom nobody knows
+	begin(NAME, getpid());
+	into = step;
+	ck_ok(ckpt_stage_graft(part, into, into->dirfd, "part"));
+	ckpt_step_unref(part);
+	ckpt_makers_ask(into, &facts);
+	ck_assert_uint_eq(facts.living, 1);
+	ck_assert_uint_eq(facts.stopped, 1);
+	ck_assert_uint_eq(facts.unknown, (unsigned)_i);
+	pass(LATE_NS);
+	check_waits("(python) is stopped");
+}
+END_TEST
+
+// --- The thread ------------------------------------------------------------------------------------------------------------
+
+static pthread_mutex_t listed_lock = PTHREAD_MUTEX_INITIALIZER;
+static pthread_cond_t listed_changed = PTHREAD_COND_INITIALIZER;
+static bool is_listed;
+
+static void note_listed(void *arg __attribute__((unused)), struct ckpt_step *it)
+{
+	pthread_mutex_lock(&listed_lock);
+	is_listed = it == step;
+	pthread_cond_broadcast(&listed_changed);
+	pthread_mutex_unlock(&listed_lock);
+}
+
+START_TEST(the_thread_commits_what_is_quiet_and_the_mount_hears_of_it)
+{
+	struct ckpt_looker *thread;
+
+	s->settings.commit_quiet_ns = 1000000;
+	s->calls.listed = note_listed;
+	begin(NAME, getpid());
+	put_array();
+	ck_ok(ckpt_looker_new(s, &thread));
+	ckpt_looker_wake(thread);
+	pthread_mutex_lock(&listed_lock);
+	while (!is_listed) // else the time limit of the test
+		pthread_cond_wait(&listed_changed, &listed_lock);
+	pthread_mutex_unlock(&listed_lock);
+	ckpt_looker_stop(thread);
+	ck_assert_int_eq(ckpt_step_state(step), CKPT_STEP_COMMITTED);
+	ckpt_looker_end(thread, INT64_MAX);
+	ckpt_looker_free(thread);
+	ckpt_looker_wake(NULL);
+	ckpt_looker_stop(NULL);
+	ckpt_looker_free(NULL);
+}
+END_TEST
+
 // --- The end --------------------------------------------------------------------------------------------------------------
 
 static void temporary_text(void)
@@ -641,6 +751,9 @@ int main(void)
 	tcase_add_loop_test(changes, a_commit_that_fails_is_tried_again, 0, 2);
 	tcase_add_loop_test(changes, a_folder_that_cannot_become_plain_now_does_later, 0, 4);
 	tcase_add_test(changes, an_interrupted_step_that_is_written_anew_is_committed);
+	tcase_add_test(changes, a_claimed_step_whose_maker_has_begun_a_later_one_is_committed);
+	tcase_add_loop_test(changes, makers_of_a_directory_that_is_moved_in_are_makers_of_the_step, 0, 2);
+	tcase_add_test(changes, the_thread_commits_what_is_quiet_and_the_mount_hears_of_it);
 	suite_add_tcase(suite, changes);
 	tcase_add_checked_fixture(end, setup, teardown);
 	tcase_add_loop_test(end, an_orderly_end_commits_what_is_complete, 0, 2 * (int)ARRAY_LEN(ends));
