@@ -299,6 +299,62 @@ START_TEST(what_a_version_needs_that_nobody_knows_stays)
 }
 END_TEST
 
+static void spoil_manifest(const struct ckpt_summary *is, uint8_t with)
+{
+	char key[2 + CKPT_SHA256_HEX_LEN + 1] = "m/";
+	uint8_t byte;
+	int fd;
+
+	ckpt_hex(is->manifest_sha256, CKPT_SHA256_LEN, key + 2);
+	fd = openat(s->dirfd, key, O_RDWR | O_CLOEXEC);
+	ck_assert_int_ge(fd, 0);
+	ck_assert_int_eq(pread(fd, &byte, 1, 200), 1);
+	byte ^= with;
+	ck_assert_int_eq(pwrite(fd, &byte, 1, 200), 1);
+	close(fd);
+}
+
+// The same of a step whose manifest is an object of its own: as long as that cannot be read, or anything else that may need packs,
+// nothing goes that is needed.
+START_TEST(what_a_version_needs_that_nobody_knows_stays_whatever_fails)
+{
+	struct ckpt_step *a = ckpt_packed_step(s, "a", "a0"), *large = ckpt_save_one(s, CKPT_SAVE_LARGE);
+	struct ckpt_fault fault = {0};
+	unsigned failed = 0;
+	struct ckpt_summary now;
+	int rc = -EIO;
+
+	ck_ok(ckpt_cool_sealed(large, &(struct ckpt_tier_how){0}, &(struct ckpt_tier_done){0}));
+	now = large->version->is;
+	ck_assert_uint_gt(ckpt_packed_count(s), 1);
+	ckpt_lock_take(&s->lock);
+	ckpt_step_forget_locked(large);
+	ckpt_lock_drop(&s->lock);
+	expire(a);
+	spoil_manifest(&now, 1);
+	ck_error(ckpt_gc(s, &all, &done), EBADMSG);
+	ck_assert_ptr_nonnull(strstr(done.why, "needs cannot be read"));
+	spoil_manifest(&now, 1);
+	ckpt_save_fault(s, &fault);
+	for (uint64_t n = 1; rc; n++) {
+		ck_assert_uint_lt(n, 50);
+		fault = (struct ckpt_fault){.at = n, .error = -EIO};
+		rc = ckpt_gc(s, &all, &done);
+		ck_assert(!rc || rc == -EIO);
+		ck_assert(!rc == !*done.why);
+		failed += rc != 0;
+	}
+	fault.at = 0;
+	ck_assert_uint_ge(failed, 3); // the list, the manifest, the removal
+	ckpt_step_unref(a);
+	ckpt_step_unref(large);
+	ckpt_fixture_gc_reopen();
+	large = ckpt_step_find(s, now.folder_id, now.name);
+	ckpt_save_check_files(large, CKPT_SAVE_LARGE);
+	ckpt_step_unref(large);
+}
+END_TEST
+
 START_TEST(another_store_in_the_directory_is_left_alone)
 {
 	struct ckpt_step *a = ckpt_packed_step(s, "a", "a0");
@@ -361,6 +417,7 @@ START_TEST(most_of_what_is_there_goes_only_by_force)
 	const struct ckpt_gc_how plain = {0}, look = {.dry_run = true};
 	struct ckpt_step *a = ckpt_packed_step(s, "a", "some text"),
 			 *b = ckpt_packed_step(s, "b", "more text", "and more");
+	CLEANUP_FREE char *text = NULL;
 
 	expire_earlier(b);
 	ck_error(ckpt_gc(s, &plain, &done), EPERM);
@@ -370,6 +427,9 @@ START_TEST(most_of_what_is_there_goes_only_by_force)
 	ck_assert_uint_eq(ckpt_packed_count(s), 3);
 	ck_ok(ckpt_gc(s, &look, &done));
 	ck_assert(!done.deleted_objects && done.kept[CKPT_GC_MOST].objects == 2);
+	text = ckpt_gc_json(&done);
+	ck_assert_ptr_nonnull(
+		strstr(text, "\"kept\":[{\"why\":\"more than half of all would go at once\",\"objects\":2"));
 	gc_all();
 	ck_assert_uint_eq(done.deleted_objects, 2);
 	ck_ok(ckpt_packed_read(a, "0", "some text"));
@@ -700,6 +760,7 @@ int main(void)
 	tcase_add_checked_fixture(unread, ckpt_fixture_gc_open, ckpt_fixture_gc_close);
 	tcase_add_loop_test(unread, what_cannot_be_read_keeps_all, 0, (int)ARRAY_LEN(spoilt));
 	tcase_add_test(unread, what_a_version_needs_that_nobody_knows_stays);
+	tcase_add_test(unread, what_a_version_needs_that_nobody_knows_stays_whatever_fails);
 	tcase_add_test(unread, another_store_in_the_directory_is_left_alone);
 	tcase_add_test(unread, who_reads_collects_nothing);
 	suite_add_tcase(suite, unread);

@@ -462,6 +462,25 @@ START_TEST(damage_is_told_once)
 }
 END_TEST
 
+static const struct {
+	int error;
+	const char *hint; // has this; NULL: there is none
+} hints[] = {{-EPERM, "--force"},
+	     {-EBADMSG, "ckptfs verify"},
+	     {-EIO, "ckptfs verify"},
+	     {-ENOTSUP, "newer ckptfs"},
+	     {-ENOMEM, NULL}};
+
+START_TEST(a_failure_is_told_with_what_to_do)
+{
+	for (size_t i = 0; i < ARRAY_LEN(hints); i++) {
+		const char *hint = ckpt_gc_hint(hints[i].error);
+
+		ck_assert(hints[i].hint ? hint && strstr(hint, hints[i].hint) : !hint);
+	}
+}
+END_TEST
+
 int main(void)
 {
 	Suite *suite = suite_create("gc behind");
@@ -487,6 +506,7 @@ int main(void)
 	tcase_add_checked_fixture(told, ckpt_fixture_gc_open, ckpt_fixture_gc_close);
 	tcase_add_test(told, a_failure_is_told_once);
 	tcase_add_test(told, damage_is_told_once);
+	tcase_add_test(told, a_failure_is_told_with_what_to_do);
 	suite_add_tcase(suite, told);
 	return ckpt_suite_run(suite);
 }
