@@ -5,6 +5,7 @@
 #include "core/save/stage.h"
 #include "core/step/errlog.h"
 #include "core/step/store.h"
+#include "core/step/torn.h"
 
 #include <fcntl.h>
 #include <limits.h>
@@ -25,6 +26,15 @@ static int make_parents(int dirfd, const char *path)
 	return 0;
 }
 
+// A second name changes the time that tells a file of the earlier attempt (scan.c). Should the commit fail, the mark tells it.
+static void mark(int dirfd, const char *path)
+{
+	CLEANUP_FD int fd = ckpt_sys.open(dirfd, path, O_RDONLY | O_NONBLOCK, 0);
+
+	if (fd >= 0)
+		ckpt_torn_mark(fd);
+}
+
 static int link_all(const struct ckpt_scan *scan, struct ckpt_step *left)
 {
 	int rc = 0;
@@ -32,6 +42,7 @@ static int link_all(const struct ckpt_scan *scan, struct ckpt_step *left)
 	for (size_t i = 0; i < scan->left_out_count && !rc; i++) {
 		const char *path = scan->left_out[i].path;
 
+		mark(scan->step->dirfd, path);
 		rc = make_parents(left->dirfd, path);
 		if (!rc)
 			rc = ckpt_sys.link(scan->step->dirfd, path, left->dirfd, path);

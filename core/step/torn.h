@@ -1,5 +1,5 @@
-// Torn files: files of a staged step that a killed process had open for writing. Such a file may end anywhere, whatever its format,
-// so it joins no step until somebody writes it anew (core/save/left_out.h).
+// Torn files: files of a staged step that a killed process had open for writing, or that a commit left out as cut off. Such a file may
+// end anywhere, whatever its format, so it joins no step until somebody writes it anew (core/save/left_out.h).
 //
 // The mark is an extended attribute of the file, CKPT_TORN_XATTR, with the file's size and mtime: text "BYTES SECONDS NANOSECONDS".
 // A later write changes the mtime, and the mark says nothing any more: nothing has to take it away.

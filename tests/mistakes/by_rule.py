@@ -23,7 +23,7 @@ SUITES = {
     "core/save/copy.c": ("test_commit_leftovers", "crash_test_commit"),
     "core/save/delete.c": ("test_delete", "crash_test_delete"),
     "core/save/draft.c": ("test_draft", "crash_test_draft"),
-    "core/save/left_out.c": ("test_fs_quiet::test_the_file_that_a_killed_writer",),  # in no C program
+    "core/save/left_out.c": ("test_left_out",),
     "core/save/outdated.c": ("test_older", "crash_test_older"),
     "core/cold/file.c": ("test_gc",),
     "core/index/index_dir.c": ("test_index",),
