@@ -7,6 +7,7 @@
 #include "core/base/util.h"
 #include "core/state/act.h"
 #include "core/state/jump.h"
+#include "core/state/needed.h"
 #include "core/state/shared.h"
 #include "core/state/state.h"
 #include "core/state/table.h"
@@ -517,6 +518,43 @@ START_TEST(without_memory_no_remote_is_attached)
 }
 END_TEST
 
+// The entries that a node's log must keep: those of its own records, and of those which only the remote has of a step that is gone here.
+START_TEST(without_memory_it_is_not_known_which_entries_are_needed)
+{
+	CLEANUP_BATCH struct batch theirs = {0}, ours = {0};
+	CLEANUP_FREE void *entry = NULL;
+	int rc = -ENOMEM;
+	uint64_t gone;
+	size_t len;
+
+	add_recorded(&theirs, CKPT_ACT_SAVE, "8", 1);
+	entry = entry_of(&theirs, &len);
+	pull(entry, len);
+	gone = number;
+	add_plain(&ours, CKPT_ACT_DELETE, "8", 2, 0);
+	add_plain(&ours, CKPT_ACT_EXPIRE, "8", 2, 0);
+	add_recorded(&ours, CKPT_ACT_SAVE, "9", 1);
+	act_all(&ours);
+	for (uint64_t n = 1; rc; n++) {
+		struct ckpt_needed needed = {0};
+
+		ck_assert_uint_lt(n, MANY);
+		ckpt_allocfault_begin(n, false);
+		rc = ckpt_needed_find(state, &needed);
+		(void)ckpt_allocfault_end();
+		ck_assert(!rc || rc == -ENOMEM);
+		if (!rc) {
+			ck_assert(!ckpt_needed_has(&needed, 1)); // that attached the remote
+			ck_assert(ckpt_needed_has(&needed, 2));  // the remote's, with five steps
+			ck_assert(ckpt_needed_has(&needed, gone));
+			ck_assert(ckpt_needed_has(&needed, number)); // the save of the last one
+			ck_assert(!ckpt_needed_has(&needed, number + 1));
+		}
+		ckpt_needed_done(&needed);
+	}
+}
+END_TEST
+
 START_TEST(without_memory_there_are_no_bytes_and_no_state)
 {
 	size_t len, again_len;
@@ -564,6 +602,7 @@ int main(void)
 	tcase_add_loop_test(memory, without_memory_nothing_comes, 0, 2);
 	tcase_add_test(memory, without_memory_no_act_of_the_node_is_done);
 	tcase_add_test(memory, without_memory_no_remote_is_attached);
+	tcase_add_test(memory, without_memory_it_is_not_known_which_entries_are_needed);
 	tcase_add_test(memory, without_memory_there_are_no_bytes_and_no_state);
 	suite_add_tcase(suite, memory);
 	return ckpt_suite_run(suite);
