@@ -192,7 +192,7 @@ static struct ckpt_tree_sending sending(struct ckpt_tree *t, struct ckpt_log *lo
 					  .before = before,
 					  .failures = t->failures,
 					  .pace = t->pace.go_on ? &t->pace : NULL,
-					  .conflict = &t->again};
+					  .conflict = &t->touched};
 }
 
 void ckpt_tree_carry_out(struct ckpt_tree *t)

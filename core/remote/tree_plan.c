@@ -284,21 +284,37 @@ static void queue_file(struct plan *x, const struct ckpt_tree_entry *e)
 	failed(x, ckpt_tree_queue_add(x->p->queue, &it));
 }
 
-static void queue(struct plan *x, enum ckpt_act_kind kind, const char *folder_id, const char *name, const char *id,
-		  uint64_t before, const struct stat *st)
+// MKDIR, or MOVE: of the log's version `before`.
+static void queue_folder(struct plan *x, enum ckpt_act_kind kind, const struct ckpt_tree_entry *e, uint64_t before)
 {
 	struct ckpt_tree_item it = {.kind = kind, .before = before, .number = x->number};
 
-	if (ckpt_tree_queue_has(x->p->queue, kind, folder_id, name, NULL))
+	if (ckpt_tree_queue_has(x->p->queue, kind, e->folder_id, e->name, NULL))
 		return;
-	if (st) {
-		it.mode = st->st_mode & CKPT_ACT_MODE_MAX;
-		it.uid = st->st_uid;
-		it.gid = st->st_gid;
+	it.path = strdup(e->path);
+	if (!it.path) {
+		failed(x, -ENOMEM);
+		return;
 	}
-	memcpy(it.folder_id, folder_id, strlen(folder_id) + 1);
-	memcpy(it.id, id, strlen(id) + 1);
-	snprintf(it.name, sizeof(it.name), "%s", name);
+	if (kind == CKPT_ACT_MKDIR) {
+		it.mode = e->st.st_mode & CKPT_ACT_MODE_MAX;
+		it.uid = e->st.st_uid;
+		it.gid = e->st.st_gid;
+	}
+	memcpy(it.folder_id, e->folder_id, sizeof(it.folder_id));
+	memcpy(it.id, e->id, sizeof(it.id));
+	snprintf(it.name, sizeof(it.name), "%s", e->name);
+	failed(x, ckpt_tree_queue_add(x->p->queue, &it));
+}
+
+static void queue_remove(struct plan *x, const struct logged *l)
+{
+	struct ckpt_tree_item it = {.kind = CKPT_ACT_REMOVE, .before = l->version, .number = x->number};
+
+	if (ckpt_tree_queue_has(x->p->queue, CKPT_ACT_REMOVE, l->folder_id, l->name, NULL))
+		return;
+	memcpy(it.folder_id, l->folder_id, sizeof(it.folder_id));
+	memcpy(it.name, l->name, sizeof(it.name));
 	failed(x, ckpt_tree_queue_add(x->p->queue, &it));
 }
 
@@ -580,9 +596,9 @@ static void plan_folder(struct plan *x, const struct logged *l)
 	else if (known && !e && has_news_in(x, l) && is_there(x, l->folder_id))
 		failed(x, make_again(x, l));
 	else if (known && e)
-		queue(x, CKPT_ACT_MOVE, e->folder_id, e->name, l->id, l->version, NULL);
+		queue_folder(x, CKPT_ACT_MOVE, e, l->version);
 	else if (known)
-		queue(x, CKPT_ACT_REMOVE, l->folder_id, l->name, "", l->version, NULL);
+		queue_remove(x, l);
 	else if (is_there(x, l->folder_id))
 		failed(x, e ? move_folder(x, l, e) : make_folder(x, l));
 }
@@ -605,7 +621,7 @@ static void plan_own_folder(struct plan *x, const struct ckpt_tree_entry *e)
 		return;
 	}
 	if (!ckpt_tree_seen_folder(x->p->seen, e->id) || !is_empty(x, e) || ckpt_step_any(x->p->store, e->id)) {
-		queue(x, CKPT_ACT_MKDIR, e->folder_id, e->name, e->id, 0, &e->st);
+		queue_folder(x, CKPT_ACT_MKDIR, e, 0);
 		return;
 	}
 	failed(x, take_away(x, e));
@@ -669,7 +685,7 @@ static void plan_logged(struct plan *x, const struct logged *l)
 	else if (x->view.unknown && (seen || !is_there(x, l->folder_id)))
 		return;
 	else if (seen && seen->version == l->version)
-		queue(x, CKPT_ACT_REMOVE, l->folder_id, l->name, "", l->version, NULL);
+		queue_remove(x, l);
 	else if (is_there(x, l->folder_id))
 		failed(x, put_in_place(x, l, NULL, false));
 }

@@ -132,14 +132,14 @@ void ckpt_tree_queue_drop(struct ckpt_tree_queue *q, enum ckpt_act_kind kind, co
 			kill(q, it);
 }
 
-// Those that wait, in order; the array is the caller's. They stay until the next call.
+// Those that wait, in order, and dead ones that are in flight; the array is the caller's. They stay until the next call.
 static int list(struct ckpt_tree_queue *q, struct ckpt_tree_item ***ret_items, size_t *ret_count)
 {
 	LOCK_SCOPE(&q->lock);
 	size_t count = 0;
 
 	for (struct ckpt_tree_item **at = &q->first; *at;)
-		if (is_dead(*at)) {
+		if (is_dead(*at) && !(*at)->in_flight) {
 			struct ckpt_tree_item *it = *at;
 
 			*at = it->next;
@@ -272,6 +272,18 @@ static struct said judge(const struct ckpt_tree_sending *to, const struct ckpt_t
 	return s;
 }
 
+// A folder may have become a step, or be gone, since. A look at the disk finds what has only another name now.
+static bool is_gone(const struct ckpt_tree_sending *to, const struct ckpt_tree_item *it)
+{
+	struct stat st;
+
+	if (it->kind == CKPT_ACT_REMOVE || !it->path)
+		return false;
+	if (fstatat(to->store->tree_fd, it->path, &st, AT_SYMLINK_NOFOLLOW))
+		return errno == ENOENT || errno == ENOTDIR;
+	return is_folder(it) != S_ISDIR(st.st_mode);
+}
+
 // A file that others have stays here, too: after a power cut its loss would look as if a user had changed it.
 static bool is_on_disk(const struct ckpt_tree_sending *to, const struct ckpt_tree_item *it)
 {
@@ -292,6 +304,12 @@ static bool is_on_disk(const struct ckpt_tree_sending *to, const struct ckpt_tre
 	       (fd < 0 || !ckpt_sys.fsync(fd)); // what has gone was removed since
 }
 
+// Before an item goes: so that those who wait for all do not find that nothing waits.
+static void look_again(const struct ckpt_tree_sending *to)
+{
+	__atomic_store_n(to->conflict, true, __ATOMIC_RELAXED);
+}
+
 // Without memory the next look at the disk finds what agrees.
 static void note_said(const struct ckpt_tree_sending *to, const struct ckpt_tree_item *it, uint64_t version)
 {
@@ -302,7 +320,7 @@ static void note_said(const struct ckpt_tree_sending *to, const struct ckpt_tree
 		return;
 	}
 	if (!is_on_disk(to, it)) {
-		*to->conflict = true;
+		look_again(to);
 		return;
 	}
 	if (it->kind == CKPT_ACT_MOVE && (seen = ckpt_tree_seen_folder(to->seen, it->id)))
@@ -371,16 +389,39 @@ bool ckpt_tree_queue_holds_deletions(struct ckpt_tree_queue *q)
 	return false;
 }
 
-static void settle(struct ckpt_tree_queue *q, const struct ckpt_tree_sending *to, struct ckpt_tree_item *it)
+// Folders come first.
+static bool is_made(struct ckpt_tree_item *const *items, size_t count, const char *id)
+{
+	for (size_t i = 0; i < count && is_folder(items[i]); i++)
+		if (items[i]->kind == CKPT_ACT_MKDIR && !is_dead(items[i]) && !strcmp(items[i]->id, id))
+			return true;
+	return false;
+}
+
+// Without its folder in the log, and without one that is to come, an item would wait for ever: the folder went before it was sent.
+static void settle(struct ckpt_tree_queue *q, const struct ckpt_tree_sending *to, struct ckpt_tree_item **items,
+		   size_t count, struct ckpt_tree_item *it)
+{
+	struct said s = judge(to, it);
+
+	if (s.verdict != SAID && s.lacks_folder && !is_made(items, count, it->folder_id))
+		s.verdict = CONFLICT;
+	if (s.verdict == SAID)
+		note_said(to, it, s.version);
+	else if (s.verdict == CONFLICT)
+		look_again(to);
+	if (s.verdict == SAID || s.verdict == CONFLICT)
+		kill(q, it);
+}
+
+// It was dropped in flight. If the log has it, it is seen: so the look finds its removal, and does not take it for another node's.
+static void settle_dead(const struct ckpt_tree_sending *to, const struct ckpt_tree_item *it)
 {
 	struct said s = judge(to, it);
 
 	if (s.verdict == SAID)
 		note_said(to, it, s.version);
-	else if (s.verdict == CONFLICT)
-		*to->conflict = true;
-	if (s.verdict == SAID || s.verdict == CONFLICT)
-		kill(q, it);
+	look_again(to);
 }
 
 void ckpt_tree_queue_settle(struct ckpt_tree_queue *q, const struct ckpt_tree_sending *to)
@@ -390,11 +431,15 @@ void ckpt_tree_queue_settle(struct ckpt_tree_queue *q, const struct ckpt_tree_se
 
 	if (list(q, &items, &count))
 		return; // without memory it is done later
-	for (size_t i = 0; i < count; i++)
-		if (gives_way(q, to, items, count, i))
+	for (size_t i = 0; i < count; i++) {
+		if (is_dead(items[i]))
+			settle_dead(to, items[i]);
+		else if (gives_way(q, to, items, count, i))
 			kill(q, items[i]);
 		else
-			settle(q, to, items[i]);
+			settle(q, to, items, count, items[i]);
+		items[i]->in_flight = false; // the log was read since it was sent
+	}
 }
 
 // --- Sending ------------------------------------------------------------------------------------------------------------
@@ -557,12 +602,14 @@ static int add_to(struct ckpt_tree_queue *q, struct batch *b, const struct ckpt_
 	if (b->count == SENT_MAX || (b->count && b->bytes + it->content_len + CKPT_NAME_MAX > SENT_BYTES_MAX))
 		return 1;
 	again = forget_condemned(to, it);
-	if (it->large && !it->content)
+	if (is_gone(to, it))
+		rc = 1;
+	else if (it->large && !it->content)
 		rc = again || ckpt_tree_queue_try(q, it->folder_id, it->name, 0) ? put_large(to, it) : 2;
 	if (rc == 2)
 		return 0;
 	if (rc == 1) {
-		*to->conflict = true;
+		look_again(to);
 		kill(q, it);
 		return 0;
 	}
@@ -584,23 +631,34 @@ static int collect(struct ckpt_tree_queue *q, const struct ckpt_tree_sending *to
 
 static void set_sent(struct batch *b, int64_t at_ns)
 {
-	for (uint32_t i = 0; i < b->count; i++)
+	for (uint32_t i = 0; i < b->count; i++) {
 		b->items[i]->sent_ns = at_ns;
+		b->items[i]->in_flight = true;
+	}
+}
+
+// They may be sent again at once, those that the log has not got. Some may have left the queue while the log was read.
+static void set_unsent(struct ckpt_tree_queue *q, int64_t at_ns)
+{
+	LOCK_SCOPE(&q->lock);
+	for (struct ckpt_tree_item *it = q->first; it; it = it->next)
+		if (it->sent_ns == at_ns)
+			it->sent_ns = 0;
 }
 
 int ckpt_tree_queue_send(struct ckpt_tree_queue *q, const struct ckpt_tree_sending *to)
 {
 	CLEANUP(batch_done) struct batch *b = ckpt_calloc(1, sizeof(*b));
+	int64_t now_ns = ckpt_sys.mono_ns();
 	int rc = b ? 0 : -ENOMEM;
 
 	if (!rc)
 		rc = collect(q, to, b);
 	if (rc || !b->count)
 		return rc;
-	set_sent(b,
-		 ckpt_sys.mono_ns()); // before it is appended: what is read then settles the queue, which frees items
+	set_sent(b, now_ns); // before it is appended: what is read then settles the queue, which frees items
 	rc = ckpt_log_append(to->log, b->ops, b->count, false);
 	if (rc)
-		set_sent(b, 0);
+		set_unsent(q, now_ns);
 	return rc == -EEXIST || rc == -EAGAIN ? 1 : rc ? rc : 1;
 }

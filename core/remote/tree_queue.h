@@ -30,8 +30,9 @@ struct ckpt_tree_item {
 	struct ckpt_tree_file file;      // FILE: as it was looked at
 	bool large;                      // its bytes are read when its turn comes
 	uint64_t put_at;                 // and were put after this entry of the remote's log was read
-	char *path;                      // FILE: from the top of tree/, as it was then
+	char *path;                      // not of a REMOVE: from the top of tree/, as it was then
 	int64_t sent_ns;                 // of the one thread: when it was put into the log; 0: not yet
+	bool in_flight;                  // of the one thread: it may be in the log, which was not read since
 	bool dead;                       // of the queue's: it is not wanted any more; atomic
 };
 
@@ -68,9 +69,9 @@ struct ckpt_tree_sending {
 	uint64_t before;                // only what has a lower number is sent: that of the first step that waits
 	struct ckpt_failures *failures; // what may name one of these is not sent
 	const struct ckpt_tree_pace *pace;
-	bool *conflict; // set: a change was of what is not there any more, and was dropped. A look at the disk decides
+	bool *conflict; // atomic; set: a change was of what is not there any more, and was dropped. A look at the disk decides
 };
-// Items that the remote's log says already leave the queue, and are seen.
+// After the log was read. Items that it says already leave the queue, and are seen. So do those whose folder it does not have, nor gets.
 void ckpt_tree_queue_settle(struct ckpt_tree_queue *q, const struct ckpt_tree_sending *to);
 // A large file is put, or a version of it is fetched: not again for a while, whatever comes of it. False: that was done just now.
 bool ckpt_tree_queue_try(struct ckpt_tree_queue *q, const char *folder_id, const char *name, uint64_t version);
