@@ -52,6 +52,11 @@ class Framework:
         """Of the names that a listing may show for steps of its."""
         return re.sub(r"\{[^}]*\}", "[0-9]*", self.name) if self.name != "{}" or self.tracker else "*"
 
+    @property
+    def home(self):
+        """The folder that its driver is given. Numbers that have no last act are steps in a folder `checkpoints`, and not in any other."""
+        return "checkpoints" if self.name == "{}" and self.event == "quiet" else "run"
+
     def step(self, n):
         return self.name.format(n)
 

@@ -58,7 +58,7 @@ def killed(world, mount, framework, folder, n):
 
 def one(world, mount, results, framework):
     column = partial(measured, results, framework)
-    folder = mount / str(framework) / ("checkpoints" if framework.name == "{}" else "run")
+    folder = mount / str(framework) / framework.home
     folder.mkdir(parents=True)
     first, later = framework.seconds
     where = folder / framework.at

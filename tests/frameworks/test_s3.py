@@ -33,25 +33,25 @@ def test_it_resumes_on_another_node(world, node, framework, column):
     options = [f"commit_quiet={QUIET}"] if framework.event == "quiet" else []
     with column("s3"):
         first = node("a", options=options)
-        (first / "run").mkdir()
+        (first / framework.home).mkdir()
         if framework.trains:
-            assert set(run(world, framework, "train", first / "run", 3, STEPS_KEPT).words("resumed")) == {"none"}
+            assert set(run(world, framework, "train", first / framework.home, 3, STEPS_KEPT).words("resumed")) == {"none"}
         else:
-            run(world, framework, "save", first / "run", 1, 2)
+            run(world, framework, "save", first / framework.home, 1, 2)
         wait_until(lambda: not first.status()["staged"], timeout=200, what="the end of the save")
-        listed = framework.listed(first / "run")
+        listed = framework.listed(first / framework.home)
         if framework.event == "quiet":
             wait_until(lambda: len(world.program.json("ls", first.path)) == len(listed), timeout=200, what="all as steps")
-        before = seen(first / "run", framework, listed)
+        before = seen(first / framework.home, framework, listed)
         assert listed
         first.wait(timeout=100)
         first.lose()
         second = node("b", options=options)
-        assert framework.listed(second / "run") == listed
-        assert seen(second / "run", framework, listed) == before
-        run(world, framework, "load", second / "run", *listed)
+        assert framework.listed(second / framework.home) == listed
+        assert seen(second / framework.home, framework, listed) == before
+        run(world, framework, "load", second / framework.home, *listed)
         if framework.trains:
-            newest = framework.newest(second / "run")
-            assert run(world, framework, "train", second / "run", 1, STEPS_KEPT).words("resumed") == [newest]
+            newest = framework.newest(second / framework.home)
+            assert run(world, framework, "train", second / framework.home, 1, STEPS_KEPT).words("resumed") == [newest]
         second.wait(timeout=100)
         assert second.errors() == []
