@@ -38,7 +38,7 @@ static void item_done(struct item *it)
 struct choice {
 	struct item *item;
 	const struct ckpt_failure_list *failed;
-	bool keeps_deleted;
+	bool keeps_deleted, leaves_trash;
 	char put_off[PUT_OFF_MAX][CKPT_UUID_LEN + 1];
 	size_t put_off_count;
 };
@@ -56,6 +56,17 @@ static bool is_deletion(const struct ckpt_state_step *changed)
 	return changed->shared && (changed->gone || changed->deleted_by);
 }
 
+// Deleted here and there: nobody waits for what else has changed of it, which may have to wait until it is undeleted.
+static bool is_trash(const struct ckpt_state_step *changed)
+{
+	return !changed->gone && changed->deleted_by && changed->shared && changed->shared->deleted_by;
+}
+
+static bool goes_before(const struct ckpt_state_step *a, const struct ckpt_state_step *b)
+{
+	return is_trash(a) != is_trash(b) ? is_trash(b) : ckpt_state_place(a) < ckpt_state_place(b);
+}
+
 static const struct ckpt_state_step *first(const struct choice *c, const struct ckpt_state *state, bool stuck)
 {
 	const struct ckpt_state_step *found = NULL;
@@ -65,16 +76,15 @@ static const struct ckpt_state_step *first(const struct choice *c, const struct 
 
 	for (size_t i = 0; i < count; i++)
 		if (!is_put_off(c, changed[i]->id) && !ckpt_failure_waits(c->failed, changed[i]->id) &&
-		    !(c->keeps_deleted && is_deletion(changed[i])) &&
-		    ckpt_state_difference(state, changed[i], stuck, acts) &&
-		    (!found || ckpt_state_place(changed[i]) < ckpt_state_place(found)))
+		    !(c->keeps_deleted && is_deletion(changed[i])) && !(c->leaves_trash && is_trash(changed[i])) &&
+		    ckpt_state_difference(state, changed[i], stuck, acts) && (!found || goes_before(changed[i], found)))
 			found = changed[i];
 	return found;
 }
 
 uint64_t ckpt_push_place(const struct ckpt_state *state, const struct ckpt_failure_list *failed, bool keeps_deleted)
 {
-	const struct choice all = {.failed = failed, .keeps_deleted = keeps_deleted};
+	const struct choice all = {.failed = failed, .keeps_deleted = keeps_deleted, .leaves_trash = true};
 	const struct ckpt_state_step *step = first(&all, state, false);
 
 	return step ? ckpt_state_place(step) : UINT64_MAX;

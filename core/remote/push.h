@@ -20,7 +20,8 @@ struct ckpt_push {
 	int64_t *progressed_ns; // when the remote has taken something last, monotonic; atomic
 };
 
-// The place (core/state/difference.h) of the first step that could be pushed now; UINT64_MAX: none could.
+// The place (core/state/difference.h) of the first step that could be pushed now; UINT64_MAX: none could. Changes of a step that is in the
+// trash here and there are pushed last, and so have no place: no plain file waits for them.
 uint64_t ckpt_push_place(const struct ckpt_state *state, const struct ckpt_failure_list *failed, bool keeps_deleted);
 
 // The data that it names is in the remote before it is sent. 1: it was appended, or is to be made anew: read the log; 0: nothing waits that

@@ -189,10 +189,13 @@ static int append_undeletion(struct ckpt_step *step)
 {
 	struct ckpt_act act = {.kind = CKPT_ACT_UNDELETE, .time_ns = ckpt_sys.now_ns()};
 	struct ckpt_store *s = step->store;
+	struct ckpt_said said;
 	int rc = reserve(step, &act.version);
 
 	if (rc)
 		return rc;
+	if (!ckpt_step_said(s, step->session, &said)) // a change that met the deletion may be behind it
+		act.version = MAX(act.version, said.last + 1);
 	rc = has_its_files(step) ? 0 : -ESTALE;
 	if (!rc)
 		rc = ckpt_folders_back(s, step->folder_id, step->name);

@@ -86,12 +86,19 @@ static void flag(struct difference *d, uint32_t version)
 // An edit, unless all that was done here since has the files of before, packed or sealed.
 static enum ckpt_act_kind kind_of(const struct ckpt_state_step *c)
 {
-	uint32_t known = ckpt_state_newest(c->shared);
+	uint32_t known = ckpt_state_newest_files(c->shared);
 
 	for (size_t i = c->count; i-- > 0 && c->versions[i].version > known;)
 		if (!ckpt_state_same_files(&c->versions[i]))
 			return CKPT_ACT_AMEND;
 	return CKPT_ACT_REPACK;
+}
+
+// It was deleted here after its files were changed: nobody needs these before it is undeleted. What another node has deleted has the
+// changes of this one, and a step that another one has replaced is its older version.
+static bool keeps_files(const struct ckpt_state_step *c)
+{
+	return c->deleted_by > c->is.version && !ckpt_state_was_replaced(c);
 }
 
 // The last act that makes a version makes that which the step has here, or a later one.
@@ -100,7 +107,7 @@ static void change_files_or_flags(struct difference *d, bool temporary)
 	const struct ckpt_state_step *c = d->c;
 	uint32_t version = MAX(d->newest + 1, ckpt_state_newest(c));
 
-	if (ckpt_state_has_changed_files(c))
+	if (ckpt_state_has_changed_files(c) && !keeps_files(c))
 		add(d, kind_of(c), version);
 	else if (c->is.pinned != d->theirs->is.pinned || c->is.temporary != temporary ||
 		 d->newest < ckpt_state_newest(c))
@@ -116,14 +123,12 @@ static void expire(struct difference *d)
 	add(d, CKPT_ACT_EXPIRE, d->newest);
 }
 
-// Its name is changed in the trash, where it is in nobody's way.
+// Its name is changed in the trash, where it is in nobody's way. Its files are not pushed: that would hold the deletion up.
 static void change_and_delete(struct difference *d)
 {
 	uint32_t deleted_by = d->c->deleted_by;
 
-	if (ckpt_state_has_changed_files(d->c))
-		add(d, kind_of(d->c), MAX(d->newest + 1, d->c->is.version));
-	else if (d->c->is.pinned != d->theirs->is.pinned || d->c->is.temporary != d->theirs->is.temporary)
+	if (d->c->is.pinned != d->theirs->is.pinned || d->c->is.temporary != d->theirs->is.temporary)
 		flag(d, MAX(d->newest + 1, d->c->is.version));
 	if (d->c->is.pinned) // what took its place here has its pin; in the trash it gets its own back
 		add(d, CKPT_ACT_FLAG, d->newest + 1);

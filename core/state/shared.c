@@ -68,6 +68,15 @@ bool ckpt_state_has_changed_files(const struct ckpt_state_step *changed)
 	return !changed->gone && (!changed->shared || !has_files_of(changed, changed->shared));
 }
 
+uint32_t ckpt_state_newest_files(const struct ckpt_state_step *step)
+{
+	size_t i = step->count;
+
+	while (i > 1 && step->versions[i - 1].files == CKPT_FILES_SAME)
+		i--;
+	return step->versions[i - 1].version;
+}
+
 bool ckpt_state_was_replaced(const struct ckpt_state_step *step)
 {
 	return step->deleted_by && !ckpt_state_version(step, step->deleted_by);
@@ -266,7 +275,7 @@ static bool has_our_files(const struct ckpt_state_step *base, const struct ckpt_
 			  const struct ckpt_state_step *ours)
 {
 	return !has_files_of(ours, base) &&
-	       (has_files_of(theirs, base) || has_new_files(ours, ckpt_state_newest(base)));
+	       (has_files_of(theirs, base) || has_new_files(ours, ckpt_state_newest_files(base)));
 }
 
 // Into ours, which has room for the versions of theirs and VERSIONS_OF_MERGE more.

@@ -11,7 +11,8 @@
 //   deleted  a step that the other has pinned stays; a step that the other has deleted stays deleted, with the changes of both
 //   expired  a step that the other has expired is a step of this node alone, if this node has changed its files; else it is gone
 //   files    those of this node, as the next version: those of the remote stay as an older one; or what an act of the PULL says
-// So all nodes that have read the same log, and have nothing to push, show the same.
+// Files of a step that was deleted here after they were changed are not pushed before it is undeleted, here or elsewhere.
+// So all nodes that have read the same log, and have nothing to push, show the same, but for such files.
 //
 // A PULL whose entry is empty attaches the remote: all that there is is changed then.
 //
@@ -50,6 +51,8 @@ void ckpt_state_other_name(const struct ckpt_state *state, const char *name, uns
 			   char ret_name[CKPT_NAME_MAX + 1]);
 // Its files are other ones than those that the remote's log has.
 bool ckpt_state_has_changed_files(const struct ckpt_state_step *changed);
+// The newest version with files of its own, or with another place for them: those behind it, deletions too, have the same record.
+uint32_t ckpt_state_newest_files(const struct ckpt_state_step *step);
 // It was deleted by nobody, but another step was saved over it.
 bool ckpt_state_was_replaced(const struct ckpt_state_step *step);
 // An operation of CKPT_JUMP_KIND (jump.h): to, a state as read up to that position, takes the place of what was read of the remote's log, and

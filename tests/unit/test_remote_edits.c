@@ -7,6 +7,7 @@
 #include "core/base/util.h"
 #include "core/remote/place.h"
 #include "core/remote/remote.h"
+#include "core/remote/tree.h"
 #include "core/save/amend.h"
 #include "core/save/change.h"
 #include "core/save/delete.h"
@@ -524,6 +525,55 @@ START_TEST(saved_over_meanwhile)
 }
 END_TEST
 
+static bool is_deleted(const struct node *n, const char *session)
+{
+	struct ckpt_step *step = ckpt_step_of_session(n->store, session);
+	bool is = step && ckpt_step_state(step) == CKPT_STEP_DELETED;
+
+	ckpt_step_unref(step);
+	return is;
+}
+
+static bool has_plain(const struct node *n, const char *name)
+{
+	return !faccessat(n->store->tree_fd, name, F_OK, 0);
+}
+
+static bool waits_for_nothing(const struct node *n)
+{
+	struct ckpt_remote_queue q;
+
+	ckpt_remote_queue(*ckpt_remote_of(n->store), &q);
+	return !q.steps && !q.files;
+}
+
+// Neither the deletion nor a plain file behind it waits for bytes of the change. _i: it was the other node that has deleted the step.
+START_TEST(deletion_waits_for_no_change_before_it)
+{
+	char session[CKPT_UUID_LEN + 1], raw[CKPT_AMENDING_RAW_MAX];
+	struct ckpt_step *step = find(&b, NAME), *theirs = find(&a, NAME);
+
+	memcpy(session, step->session, sizeof(session));
+	ck_ok(put_added(step, "new.json", "new of b", raw));
+	ck_ok(ckpt_amend_add(step, "new.json"));
+	ckpt_amending_forget(step, "new.json");
+	ck_ok(ckpt_delete(_i ? theirs : step));
+	if (_i) {
+		WAIT_UNTIL(is_idle(&a));
+		take_in(&b, FOLLOWED);
+		ck_assert(is_deleted(&b, session));
+	}
+	close(openat(b.store->tree_fd, "later", O_WRONLY | O_CREAT, 0644));
+	work(&b);
+	ckpt_tree_touch(ckpt_remote_tree(*ckpt_remote_of(b.store)));
+	WAIT_UNTIL(is_deleted(&a, session) && waits_for_nothing(&b) && has_plain(&a, "later"));
+	ck_ok(ckpt_undelete(step));
+	WAIT_UNTIL(has_text(&a, NAME, "new.json", "new of b"));
+	ckpt_step_unref(step);
+	ckpt_step_unref(theirs);
+}
+END_TEST
+
 // --- Versions that meet ---------------------------------------------------------------------------------------------------
 
 START_TEST(two_edits_that_are_versions_are_one_step)
@@ -775,6 +825,7 @@ int main(void)
 	tcase_add_test(tcase, renamed_meanwhile);
 	tcase_add_loop_test(tcase, deleted_meanwhile, 0, WAYS);
 	tcase_add_loop_test(tcase, saved_over_meanwhile, 0, WAYS);
+	tcase_add_loop_test(tcase, deletion_waits_for_no_change_before_it, 0, 2);
 	tcase_add_loop_test(tcase, two_edits_that_are_versions_are_one_step, 0, 2);
 	tcase_add_test(tcase, edit_has_arrived_when_what_it_was_put_into_has);
 	tcase_add_test(tcase, changes_that_are_versions_are_in_the_edit_that_comes);

@@ -372,6 +372,18 @@ static bool is_deleted_alone(const struct ckpt_state_step *step)
 	return step->since && !step->shared && step->deleted_by;
 }
 
+// Its files were changed before it was deleted here: they wait until it is undeleted.
+static bool is_deleted_with_changes(const struct ckpt_state_step *step)
+{
+	return step->since && step->shared && step->deleted_by > step->is.version && step->shared->deleted_by &&
+	       ckpt_state_has_changed_files(step);
+}
+
+static const struct ckpt_state_step *as_pushed(const struct ckpt_state_step *step)
+{
+	return step && is_deleted_with_changes(step) ? step->shared : step;
+}
+
 static void check_same(const struct ckpt_state_step *a, const struct ckpt_state_step *b)
 {
 	ck_assert_ptr_nonnull(b);
@@ -392,12 +404,27 @@ static void check_all_same(void)
 
 		ck_ok(ckpt_state_steps(nodes[i].state, &steps, &count));
 		for (size_t k = 0; k < count; k++) {
-			alone += is_deleted_alone(steps[k]);
+			alone += is_deleted_alone(steps[k]) || is_deleted_with_changes(steps[k]);
 			for (unsigned other_node = 0; other_node < NODES && !is_deleted_alone(steps[k]); other_node++)
-				check_same(steps[k], step_of(&nodes[other_node], steps[k]->id));
+				check_same(as_pushed(steps[k]), as_pushed(step_of(&nodes[other_node], steps[k]->id)));
 		}
 		ck_assert_uint_eq(changes(&nodes[i]), alone);
 	}
+}
+
+static void replace_by_its_snapshot(struct node *n)
+{
+	struct ckpt_state *back;
+	CLEANUP_FREE void *data = NULL, *again = NULL;
+	size_t len, again_len;
+
+	ck_ok(ckpt_state_encode(n->state, &data, &len));
+	ck_ok(ckpt_state_decode(data, len, &back));
+	ck_ok(ckpt_state_encode(back, &again, &again_len));
+	ck_assert_uint_eq(len, again_len);
+	ck_assert_mem_eq(data, again, len);
+	ckpt_state_free(n->state);
+	n->state = back;
 }
 
 // --- Meetings -------------------------------------------------------------------------------------------------------------
@@ -645,6 +672,52 @@ START_TEST(amendment_of_what_was_deleted_goes_to_the_trash)
 		ck_assert(step->deleted_by && step->is.files == 5 + 1);
 	}
 	ck_ok(plain(US, CKPT_ACT_EXPIRE, step_of(US, id), 0)); // who knows the amendment may
+	finish();
+}
+END_TEST
+
+// Nobody needs its files before it comes back, by whichever node.
+START_TEST(change_of_what_was_deleted_here_is_pushed_when_it_is_undeleted)
+{
+	begin();
+	share("1000");
+	ck_ok(amend(US, listed(US, "1000")));
+	ck_ok(plain(US, CKPT_ACT_DELETE, listed(US, "1000"), 0));
+	push_all(US);
+	pull_all(THEM);
+	ck_assert(step_of(THEM, id)->deleted_by && step_of(THEM, id)->is.files == 5);
+	ck_assert_uint_eq(step_of(THEM, id)->count, 2);
+	ck_assert_uint_eq(step_of(US, id)->is.files, 5 + 1);
+	if (_i)
+		replace_by_its_snapshot(US);
+	ck_ok(plain(_i ? THEM : US, CKPT_ACT_UNDELETE, step_of(_i ? THEM : US, id), 0));
+	meet();
+	for (unsigned i = 0; i < NODES; i++) {
+		const struct ckpt_state_step *step = listed(&nodes[i], "1000");
+
+		ck_assert_uint_eq(step->is.files, 5 + 1);
+		ck_assert_int_eq(step->versions[step->count - 1].files, CKPT_FILES_EDITED);
+		ck_assert_uint_eq(changes(&nodes[i]), 0);
+	}
+	finish();
+}
+END_TEST
+
+// The changes of flags go on, and neither is lost.
+START_TEST(what_was_deleted_with_changes_may_be_pinned_by_others)
+{
+	begin();
+	share("1000");
+	ck_ok(amend(US, listed(US, "1000")));
+	ck_ok(plain(US, CKPT_ACT_DELETE, listed(US, "1000"), 0));
+	push_all(US);
+	pull_all(THEM);
+	ck_ok(plain(THEM, CKPT_ACT_UNDELETE, step_of(THEM, id), 0));
+	ck_ok(plain(THEM, CKPT_ACT_FLAG, step_of(THEM, id), CKPT_FLAG_PINNED));
+	push_all(THEM);
+	meet();
+	for (unsigned i = 0; i < NODES; i++)
+		ck_assert(listed(&nodes[i], "1000")->is.pinned && listed(&nodes[i], "1000")->is.files == 5 + 1);
 	finish();
 }
 END_TEST
@@ -944,21 +1017,6 @@ static void push_plain_at_random(struct node *n, unsigned *seed)
 		free(b.bodies[i]);
 }
 
-static void replace_by_its_snapshot(struct node *n)
-{
-	struct ckpt_state *back;
-	CLEANUP_FREE void *data = NULL, *again = NULL;
-	size_t len, again_len;
-
-	ck_ok(ckpt_state_encode(n->state, &data, &len));
-	ck_ok(ckpt_state_decode(data, len, &back));
-	ck_ok(ckpt_state_encode(back, &again, &again_len));
-	ck_assert_uint_eq(len, again_len);
-	ck_assert_mem_eq(data, again, len);
-	ckpt_state_free(n->state);
-	n->state = back;
-}
-
 static size_t plains_of(const struct node *n)
 {
 	size_t count;
@@ -1037,6 +1095,8 @@ int main(void)
 	tcase_add_test(met, deletion_of_what_was_pinned_is_undone);
 	tcase_add_test(met, pin_of_what_was_deleted_keeps_it_in_the_trash);
 	tcase_add_test(met, amendment_of_what_was_deleted_goes_to_the_trash);
+	tcase_add_loop_test(met, change_of_what_was_deleted_here_is_pushed_when_it_is_undeleted, 0, 2);
+	tcase_add_test(met, what_was_deleted_with_changes_may_be_pinned_by_others);
 	tcase_add_test(met, amendment_of_what_has_expired_is_a_step_of_its_own);
 	tcase_add_test(met, undeletion_under_a_name_that_was_taken);
 	tcase_add_test(met, undeletion_of_what_has_expired_is_nothing);
