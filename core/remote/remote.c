@@ -763,7 +763,8 @@ static int count(void *arg, const struct ckpt_state *state)
 	struct ckpt_state_step *const *changed = ckpt_state_changed(state, &changed_count);
 
 	for (size_t i = 0; i < changed_count; i++) {
-		if (changed[i]->deleted_by && (!changed[i]->shared || changed[i]->shared->deleted_by))
+		if ((changed[i]->deleted_by || changed[i]->gone) &&
+		    (!changed[i]->shared || changed[i]->shared->deleted_by))
 			continue; // in the trash here, and there or nowhere: nobody waits for it
 		if (ckpt_failure_of(&c->failed, changed[i]->id))
 			continue;

@@ -173,7 +173,7 @@ size_t ckpt_state_difference(const struct ckpt_state *s, const struct ckpt_state
 	if (c->shared) {
 		d.newest = ckpt_state_last(c->shared);
 		change_or_delete(s, &d, stuck);
-	} else if (!c->deleted_by) {
+	} else if (!c->deleted_by && !c->gone) {
 		save(s, &d);
 	}
 	return d.count;

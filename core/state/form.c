@@ -390,8 +390,8 @@ static int take_changed(struct ckpt_state *s, struct cursor *c)
 	int rc;
 
 	if (!p || ckpt_get32(p + CKPT_UUID_LEN) || ckpt_get32(p + CHANGED_FLAGS + 4) ||
-	    flags & ~(uint32_t)(CHANGED_GONE | CHANGED_SHARED) || flags == CHANGED_GONE ||
-	    !ckpt_get64(p + CHANGED_SINCE) || ckpt_get64(p + CHANGED_LATEST) < ckpt_get64(p + CHANGED_SINCE))
+	    flags & ~(uint32_t)(CHANGED_GONE | CHANGED_SHARED) || !ckpt_get64(p + CHANGED_SINCE) ||
+	    ckpt_get64(p + CHANGED_LATEST) < ckpt_get64(p + CHANGED_SINCE))
 		return -EBADMSG;
 	memcpy(id, p, CKPT_UUID_LEN);
 	rc = flags & CHANGED_SHARED ? new_step(s, c, &shared) : 0;
@@ -401,7 +401,8 @@ static int take_changed(struct ckpt_state *s, struct cursor *c)
 	step = ckpt_table_find(s, id);
 	rc = (shared && strcmp(shared->id, id)) || !step != !!(flags & CHANGED_GONE) || (step && step->since)
 		     ? -EBADMSG
-		     : ckpt_shared_take(s, step, shared, ckpt_get64(p + CHANGED_SINCE), ckpt_get64(p + CHANGED_LATEST));
+		     : ckpt_shared_take(s, id, step, shared, ckpt_get64(p + CHANGED_SINCE),
+					ckpt_get64(p + CHANGED_LATEST));
 	if (rc)
 		ckpt_state_step_free(shared);
 	return rc;

@@ -134,7 +134,7 @@ static int keep(struct ckpt_state *s, const char *id, uint64_t number)
 	return 0;
 }
 
-// One that the remote's log never had leaves nothing; another is to be pushed.
+// One that the remote's log does not have may be on its way there (REMOTE.md P6): the next entry of that log says so. It is named until then.
 static int expire(struct ckpt_state *s, const struct ckpt_act *a, uint64_t number)
 {
 	struct ckpt_state_step *step = ckpt_table_find(s, a->step);
@@ -144,12 +144,6 @@ static int expire(struct ckpt_state *s, const struct ckpt_act *a, uint64_t numbe
 		return rc;
 	ckpt_table_take_out(s, step);
 	step->gone = true;
-	for (size_t i = 0; i < s->changed_count && !step->shared; i++)
-		if (s->changed[i] == step) {
-			drop_changed(s, i);
-			ckpt_state_step_free(step);
-			break;
-		}
 	return 0;
 }
 
@@ -512,8 +506,10 @@ static bool is_over(const struct pull *p, size_t i, bool by_us)
 {
 	const struct ckpt_state_step *c = p->s->changed[i], *base = p->bases[i], *theirs = c->shared;
 
+	if (c->gone && !base)
+		return !theirs || !by_us;
 	if (c->gone)
-		return !theirs || !base || (!by_us && !is_as_it_was(theirs, base));
+		return !theirs || (!by_us && !is_as_it_was(theirs, base));
 	return !theirs && base && has_files_of(c, base);
 }
 
@@ -776,20 +772,27 @@ const struct ckpt_state_step *ckpt_state_shared_listed(const struct ckpt_state *
 	return NULL;
 }
 
-int ckpt_shared_take(struct ckpt_state *s, struct ckpt_state_step *step, struct ckpt_state_step *shared, uint64_t since,
-		     uint64_t latest)
+// Whatever it was here before it expired. NULL: no memory.
+static struct ckpt_state_step *new_gone(const char *id, const struct ckpt_state_step *shared)
+{
+	struct ckpt_state_step *step = shared ? ckpt_state_step_clone(shared) : ckpt_calloc(1, sizeof(*step));
+
+	if (!step)
+		return NULL;
+	memcpy(step->id, id, sizeof(step->id));
+	step->gone = true;
+	return step;
+}
+
+int ckpt_shared_take(struct ckpt_state *s, const char *id, struct ckpt_state_step *step, struct ckpt_state_step *shared,
+		     uint64_t since, uint64_t latest)
 {
 	int rc = make_changed_room(s, 1);
 
-	if (!rc && !step) { // whatever it was here before it expired
-		step = ckpt_state_step_clone(shared);
-		if (step)
-			step->gone = true;
-		else
-			rc = -ENOMEM;
-	}
-	if (rc)
-		return rc;
+	if (!rc && !step)
+		step = new_gone(id, shared);
+	if (rc || !step)
+		return rc ? rc : -ENOMEM;
 	step->shared = shared;
 	add_changed(s, step, since);
 	step->latest = latest;

@@ -4,6 +4,8 @@
 // remote's log is changed, and waits to be pushed. A PULL has one entry of the remote's log, whole and in order: it shows, too, and what
 // it says of a changed step is merged with the change. So the state says at any time what the remote's log has, up to which entry, and
 // what is to be pushed: the difference. Nothing else is kept of what was sent: an act that has arrived is no difference any more.
+// A step that expired here before the log had it may have been sent, and arrive in the next entry. So it stays a changed one, with
+// nothing to push, until that entry is read: if this node has saved it there, its expiry is to be pushed.
 //
 // A step that two nodes have changed has the changes of both: each of name, files, flags and deletion is that of the node which changed
 // it since they were the same; where both did, that of this node, but:
@@ -65,8 +67,8 @@ int ckpt_state_jump(struct ckpt_state *state, const struct ckpt_operation *op, c
 
 bool ckpt_pull_is_host(const char *host, size_t len);
 // A changed step of a snapshot: step is in the table, or NULL where it is gone. On success it has shared. 0, -ENOMEM.
-int ckpt_shared_take(struct ckpt_state *s, struct ckpt_state_step *step, struct ckpt_state_step *shared, uint64_t since,
-		     uint64_t latest);
+int ckpt_shared_take(struct ckpt_state *s, const char *id, struct ckpt_state_step *step, struct ckpt_state_step *shared,
+		     uint64_t since, uint64_t latest);
 void ckpt_shared_done(struct ckpt_state *s);
 int ckpt_shared_own(struct ckpt_state *s, const char *store_id, const struct ckpt_operation *op,
 		    const struct ckpt_span *at);
