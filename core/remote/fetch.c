@@ -1,56 +1,117 @@
 #include "core/remote/fetch.h"
 
+#include "core/base/sys.h"
+#include "core/base/units.h"
 #include "core/base/util.h"
 #include "core/cold/file.h"
 #include "core/cold/pack.h"
 #include "core/remote/near.h"
+#include "core/save/limit.h"
 #include "core/state/condemned.h"
 #include "core/state/shared.h"
 #include "core/step/behind.h"
 #include "core/step/errlog.h"
+#include "core/step/latest.h"
+
+#include <stdio.h>
+
+#define AGAIN_NS INT64_C(60000000000)
+#define DISK_PART 20 // of the disk stays free
+
+struct ckpt_fetch {
+	struct ckpt_store *store;
+	struct ckpt_behind *behind;
+	// Of the thread.
+	int told; // the failure that the error log has; 0: none since all was copied
+};
+
+// --- One pack -----------------------------------------------------------------------------------------------------------
 
 struct afar {
 	struct ckpt_objects *there;
+	const struct ckpt_fetch_round *round;
 	char key[CKPT_PACK_KEY_MAX];
 };
+
+static bool goes_on(const struct ckpt_fetch_round *r, uint64_t bytes)
+{
+	return !r->go_on || r->go_on(r->arg, bytes);
+}
 
 static int read_afar(void *arg, uint64_t offset, void *buf, size_t len)
 {
 	const struct afar *a = arg;
 	size_t got;
-	int rc = ckpt_objects_get(a->there, a->key, offset, buf, len, &got, NULL);
+	int rc = goes_on(a->round, len) ? ckpt_objects_get(a->there, a->key, offset, buf, len, &got, NULL) : -EINTR;
 
 	return rc ? rc : got < len ? -ENODATA : 0;
 }
 
-static void fetch_pack(struct ckpt_store *s, const struct ckpt_pack *pack)
+// Saves go first: their room stays free. What is copied counts for the limit at once.
+static bool has_room(struct ckpt_store *s, uint64_t bytes)
 {
-	struct afar afar = {.there = ckpt_near_there(s->objects)};
+	struct ckpt_limit *limit = *ckpt_limit_of(s);
+	uint64_t room, all;
+
+	if (ckpt_limit_try(limit, 0, bytes) ||
+	    (!ckpt_sys.room(s->dirfd, &room, &all) && room < bytes + ckpt_latest_bytes(s) + all / DISK_PART))
+		return false;
+	return !ckpt_limit_ask(limit, 0, bytes);
+}
+
+static int copy_pack(struct ckpt_store *s, struct ckpt_fetch_round *r, const struct ckpt_pack *pack, const char *key)
+{
+	struct afar afar = {.there = ckpt_near_there(s->objects), .round = r};
 	const struct ckpt_source source = {.bytes = pack->bytes, .read = read_afar, .arg = &afar};
+	int rc;
+
+	snprintf(afar.key, sizeof(afar.key), "%s", key);
+	rc = ckpt_objects_put_from(ckpt_near_here(s->objects), key, &source, NULL, NULL);
+	if (!rc) {
+		r->packs++;
+		r->bytes += pack->bytes;
+	}
+	return rc == -EEXIST ? 0 : rc;
+}
+
+// The first failure is told: a pack that has gone keeps no other from being copied.
+static void fetch_pack(struct ckpt_store *s, struct ckpt_fetch_round *r, const struct ckpt_pack *pack)
+{
+	char key[CKPT_PACK_KEY_MAX];
 	struct ckpt_object object;
 	int rc;
 
-	ckpt_pack_key(pack->id, afar.key);
-	rc = ckpt_objects_head(ckpt_near_here(s->objects), afar.key, &object);
-	if (rc == -ENOENT)
-		rc = ckpt_objects_put_from(ckpt_near_here(s->objects), afar.key, &source, NULL, NULL);
-	if (rc && rc != -EEXIST)
-		ckpt_errlog_add(s->errlog, "remote", rc, NULL,
-				"%s cannot be fetched: a file of a deleted version that is open here may not be "
-				"readable in an hour",
-				afar.key);
+	ckpt_pack_key(pack->id, key);
+	rc = ckpt_objects_head(ckpt_near_here(s->objects), key, &object);
+	if (rc != -ENOENT)
+		return;
+	rc = has_room(s, pack->bytes) ? copy_pack(s, r, pack, key) : -ENOSPC;
+	if (rc == -ENOSPC)
+		r->lacking += pack->bytes;
+	if (!rc || rc == -EINTR || (r->failed && r->failed != -ENOENT))
+		return;
+	r->failed = rc;
+	snprintf(r->key, sizeof(r->key), "%s", key);
 }
 
-static void fetch_manifest(struct ckpt_store *s, const struct ckpt_manifest *m, struct ckpt_behind *behind)
+// A remote that does not answer is not asked for each of them.
+static bool may_try(const struct ckpt_fetch_round *r)
 {
-	for (uint32_t i = 0; i < ckpt_manifest_pack_count(m) && !(behind && ckpt_behind_stops(behind)); i++) {
+	return goes_on(r, 0) && (!r->failed || r->failed == -ENOENT || r->failed == -ENOSPC);
+}
+
+static void fetch_manifest(struct ckpt_store *s, struct ckpt_fetch_round *r, const struct ckpt_manifest *m)
+{
+	for (uint32_t i = 0; i < ckpt_manifest_pack_count(m) && may_try(r); i++) {
 		struct ckpt_pack pack;
 
 		ckpt_manifest_pack(m, i, &pack);
 		if (ckpt_journal_pack_condemned(s->journal, pack.id))
-			fetch_pack(s, &pack);
+			fetch_pack(s, r, &pack);
 	}
 }
+
+// --- All of them --------------------------------------------------------------------------------------------------------
 
 static bool condemns(const struct ckpt_log_entry *entry)
 {
@@ -77,22 +138,22 @@ static int look_for_waiting(void *arg, const struct ckpt_state *state)
 
 	w->ids = ckpt_calloc(count + 1, sizeof(*w->ids));
 	for (size_t i = 0; w->ids && i < count; i++)
-		if (!changed[i]->gone && ckpt_state_has_changed_files(changed[i]))
+		if (ckpt_state_has_changed_files(changed[i]))
 			memcpy(w->ids[w->count++], changed[i]->id, sizeof(*w->ids));
 	return 0;
 }
 
-static void fetch_waiting(struct ckpt_store *s, struct ckpt_behind *behind)
+static void fetch_waiting(struct ckpt_store *s, struct ckpt_fetch_round *r)
 {
 	struct waiting w = {0};
 
 	(void)ckpt_journal_look(s->journal, look_for_waiting, &w);
-	for (size_t i = 0; i < w.count; i++) {
+	for (size_t i = 0; i < w.count && may_try(r); i++) {
 		struct ckpt_step *step = ckpt_step_of_session(s, w.ids[i]);
 		struct ckpt_manifest *m;
 
 		if (step && !ckpt_step_read_current(step, &m)) {
-			fetch_manifest(s, m, behind);
+			fetch_manifest(s, r, m);
 			ckpt_manifest_unref(m);
 		}
 		ckpt_step_unref(step);
@@ -100,17 +161,98 @@ static void fetch_waiting(struct ckpt_store *s, struct ckpt_behind *behind)
 	free(w.ids);
 }
 
-void ckpt_fetch_condemned(struct ckpt_store *s, const struct ckpt_log_entry *entry, struct ckpt_behind *behind)
+// What somebody reads goes first: it is less, and cannot be had again.
+void ckpt_fetch_round(struct ckpt_store *s, struct ckpt_fetch_round *r)
 {
 	struct ckpt_manifest **manifests;
 	size_t count;
 
+	if (!ckpt_file_manifests(s, &manifests, &count)) {
+		for (size_t i = 0; i < count && may_try(r); i++)
+			fetch_manifest(s, r, manifests[i]);
+		ckpt_file_manifests_free(manifests, count);
+	}
+	fetch_waiting(s, r);
+}
+
+// --- The thread ---------------------------------------------------------------------------------------------------------
+
+static void tell(struct ckpt_store *s, const struct ckpt_fetch_round *r)
+{
+	char size[CKPT_SIZE_MAX];
+
+	if (r->lacking)
+		ckpt_errlog_add(s->errlog, "remote", -ENOSPC, "free some room, or raise work_limit",
+				"no room for %s that the object store is about to remove: files that are open, or "
+				"changes that are not uploaded yet, may not be readable in an hour",
+				ckpt_size_text(r->lacking, size));
+	else
+		ckpt_errlog_add(s->errlog, "remote", r->failed, NULL,
+				"%s cannot be fetched (%s): a file that is open, or a change that is not uploaded yet, "
+				"may not be readable in an hour",
+				r->key, strerror(-r->failed));
+}
+
+// A pack that has gone is not looked for again.
+static int64_t turn(void *arg, struct ckpt_behind *behind)
+{
+	struct ckpt_fetch *f = arg;
+	struct ckpt_fetch_round r = {.go_on = ckpt_behind_go_on, .arg = behind};
+	int failed;
+
+	ckpt_behind_hurry(behind); // it is there for an hour only
+	ckpt_fetch_round(f->store, &r);
+	failed = r.lacking ? -ENOSPC : r.failed;
+	if (failed && failed != f->told)
+		tell(f->store, &r);
+	f->told = failed;
+	return failed && failed != -ENOENT ? ckpt_sys.mono_ns() + AGAIN_NS : INT64_MAX;
+}
+
+int ckpt_fetch_new(struct ckpt_store *s, struct ckpt_fetch **ret_fetch)
+{
+	struct ckpt_fetch *f = calloc(1, sizeof(*f));
+	int rc;
+
+	if (!f)
+		return -ENOMEM;
+	f->store = s;
+	rc = ckpt_behind_new(s, turn, f, &f->behind);
+	if (rc)
+		free(f);
+	else
+		*ret_fetch = f;
+	return rc;
+}
+
+void ckpt_fetch_stop(struct ckpt_fetch *f)
+{
+	if (f)
+		ckpt_behind_stop(f->behind);
+}
+
+void ckpt_fetch_free(struct ckpt_fetch *f)
+{
+	if (!f)
+		return;
+	ckpt_behind_free(f->behind);
+	free(f);
+}
+
+void ckpt_fetch_after(struct ckpt_store *s, const struct ckpt_log_entry *entry)
+{
+	struct ckpt_fetch *f = *ckpt_fetch_of(s);
+	struct ckpt_fetch_round r = {0};
+
 	if (!condemns(entry))
 		return;
-	fetch_waiting(s, behind);
-	if (ckpt_file_manifests(s, &manifests, &count))
+	if (f) {
+		ckpt_behind_wake(f->behind);
 		return;
-	for (size_t i = 0; i < count; i++)
-		fetch_manifest(s, manifests[i], behind);
-	ckpt_file_manifests_free(manifests, count);
+	}
+	ckpt_fetch_round(s, &r);
+	if (r.lacking || r.failed)
+		tell(s, &r);
 }
+
+struct ckpt_part ckpt_fetch_part = {.bytes = sizeof(struct ckpt_fetch *)};

@@ -1,13 +1,40 @@
-// Packs of files that are open on this node, and of steps that wait to be pushed, once the remote's log condemns them: they are copied to this node, so that who has an older version
-// open reads on after they are gone from the remote (REMOTE.md R6).
+// Packs of files that are open on this node, and of steps that wait to be pushed, once the remote's log condemns them: they are copied to
+// this node before they go from the remote, an hour later. A reader of an older version reads on (REMOTE.md R6), and a step that waits has its chunks.
 //
+// A thread copies them, after an entry that condemns something, and after the begin of a mount. The log is read on meanwhile. A pack that would
+// exceed work_limit, or leave the disk less than the next step and a part of it, is not copied: it is tried again in a minute, and the
+// error log says so once. A remote that does not answer is asked again, too.
 // A copy goes as any pack of this node that nothing needs, when the file is closed.
-// Threads: one at a time. Blocks on the network for as long as the packs take.
+//
+// Calling sequence: ckpt_fetch_new() before the remote's thread begins; _after() each entry; _stop() behind the end of that thread, _free().
+// Ownership: the store has one, and is borrowed. Threads: those of the caller, one at a time. Blocks: _round, and _after without a thread, on the network
+// for as long as the packs take; _stop, for as long as a request takes.
 #pragma once
 
+#include "core/base/part.h"
 #include "core/log/entry.h"
 #include "core/step/store.h"
 
-// After the entry was read. A pack that cannot be fetched is in the error log. It ends early where behind is to end; NULL: it does not.
-struct ckpt_behind;
-void ckpt_fetch_condemned(struct ckpt_store *s, const struct ckpt_log_entry *entry, struct ckpt_behind *behind);
+struct ckpt_fetch;
+
+// That of a mount; NULL: the store has no remote, or no thread for this.
+CKPT_PART(struct ckpt_store, struct ckpt_fetch *, ckpt_fetch)
+
+int ckpt_fetch_new(struct ckpt_store *s, struct ckpt_fetch **ret_fetch); // 0, -ENOMEM, -EAGAIN
+void ckpt_fetch_stop(struct ckpt_fetch *f);                              // NULL is fine, here and below
+void ckpt_fetch_free(struct ckpt_fetch *f);                              // after _stop
+
+// The entry was read, and the state has it. Without a thread packs are copied now.
+void ckpt_fetch_after(struct ckpt_store *s, const struct ckpt_log_entry *entry);
+
+struct ckpt_fetch_round {
+	bool (*go_on)(void *arg, uint64_t bytes); // after some bytes; false ends it. NULL: on and on
+	void *arg;
+	// Results.
+	uint64_t packs, bytes; // that were copied
+	uint64_t lacking;      // bytes of those for which there is no room
+	int failed;            // 0, or why a pack could not be copied: -ENOENT it has gone; else it may be tried again
+	char key[128];         // of that pack
+};
+// All that there is now.
+void ckpt_fetch_round(struct ckpt_store *s, struct ckpt_fetch_round *r);

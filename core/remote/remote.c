@@ -170,7 +170,7 @@ static int take_entry(void *arg, const struct ckpt_log_entry *entry)
 	if (!rc && on_tree)
 		ckpt_tree_carry_out(r->tree);
 	if (!rc && r->loaded)
-		ckpt_fetch_condemned(r->store, entry, __atomic_load_n(&r->behind, __ATOMIC_ACQUIRE));
+		ckpt_fetch_after(r->store, entry);
 	return rc;
 }
 

@@ -15,6 +15,7 @@
 #include "core/policy/should_save.h"
 #include "core/remote/collector.h"
 #include "core/remote/evict.h"
+#include "core/remote/fetch.h"
 #include "core/remote/remote.h"
 #include "core/save/commit.h"
 #include "core/save/convert.h"
@@ -58,7 +59,7 @@ static struct ckpt_part *const store_parts[] = {
 	&ckpt_sealer_part,    &ckpt_cooler_part,         &ckpt_looker_part, &ckpt_limit_part,
 	&ckpt_indexer_part,   &ckpt_chunk_cache_part,    &ckpt_drafts_part, &ckpt_packed_files_part,
 	&ckpt_commits_part,   &ckpt_synced_folders_part, &ckpt_remote_part, &ckpt_collector_part,
-	&ckpt_evict_part,
+	&ckpt_evict_part,     &ckpt_fetch_part,
 };
 static size_t store_bytes;
 
@@ -283,6 +284,8 @@ int ckpt_store_work_behind(struct ckpt_store *s)
 	if (!rc && s->writable)
 		rc = ckpt_looker_new(s, &looker);
 	__atomic_store_n(ckpt_looker_of(s), looker, __ATOMIC_RELEASE);
+	if (!rc && s->writable && *ckpt_remote_of(s))
+		rc = ckpt_fetch_new(s, ckpt_fetch_of(s));
 	if (!rc && s->writable)
 		rc = ckpt_remote_start(*ckpt_remote_of(s));
 	if (!rc && s->writable && *ckpt_remote_of(s))
@@ -307,6 +310,7 @@ void ckpt_store_rest(struct ckpt_store *s)
 	ckpt_collector_stop(*ckpt_collector_of(s));
 	ckpt_evict_stop(*ckpt_evict_of(s));
 	ckpt_remote_stop(*ckpt_remote_of(s));
+	ckpt_fetch_stop(*ckpt_fetch_of(s));
 	ckpt_sealer_stop(*ckpt_sealer_of(s));
 	ckpt_cooler_stop(*ckpt_cooler_of(s));
 	ckpt_limit_stop(*ckpt_limit_of(s));
@@ -341,6 +345,7 @@ void ckpt_store_close(struct ckpt_store *s)
 	ckpt_step_table_free(s->steps);
 	ckpt_index_close(s->index);
 	ckpt_collector_free(*ckpt_collector_of(s));
+	ckpt_fetch_free(*ckpt_fetch_of(s));
 	ckpt_remote_close(*ckpt_remote_of(s));
 	ckpt_journal_close(s->journal);
 	ckpt_objects_close(s->objects);

@@ -20,6 +20,7 @@
 #include "core/remote/tree.h"
 #include "core/save/amend.h"
 #include "core/save/delete.h"
+#include "core/save/limit.h"
 #include "core/save/pin.h"
 #include "core/state/condemned.h"
 #include "core/state/shared.h"
@@ -165,6 +166,16 @@ static bool has_pack(const struct node *n, const struct ckpt_pack *pack)
 
 	ckpt_pack_key(pack->id, key);
 	return !ckpt_objects_head(there(n), key, &object);
+}
+
+// On the node's disk.
+static bool is_here(const struct node *n, const struct ckpt_pack *pack)
+{
+	char key[CKPT_PACK_KEY_MAX];
+	struct ckpt_object object;
+
+	ckpt_pack_key(pack->id, key);
+	return !ckpt_objects_head(ckpt_near_here(n->store->objects), key, &object);
 }
 
 static struct ckpt_collect_done collect(const struct node *n, const struct ckpt_collect_how *how)
@@ -864,12 +875,14 @@ END_TEST
 START_TEST(reader_of_what_has_gone_reads_on)
 {
 	struct node a = {0}, b = {0}, c = {0};
+	struct ckpt_pack pack;
 	struct ckpt_step *step;
 	struct ckpt_file *f;
 
 	open_node(&a);
 	save(a.store, "1", TEXT);
 	save(a.store, "2", "another text");
+	pack = place(a.store, "1");
 	push(&a);
 	open_node(&b);
 	step = ckpt_step_find(b.store, "", "1");
@@ -885,9 +898,12 @@ START_TEST(reader_of_what_has_gone_reads_on)
 		ckpt_remote_wake(remote(&b));
 		ckpt_sys.sleep_ns(10000000);
 	}
+	for (unsigned i = 0; _i && !is_here(&b, &pack); i++) {
+		ck_assert_uint_lt(i, 1000);
+		ckpt_sys.sleep_ns(10000000);
+	}
 	if (_i) {
 		ck_ok(ckpt_remote_read_to(remote(&c), position(&b)));
-		ckpt_store_rest(b.store); // it has done what comes with the entry
 		ck_assert_uint_eq(collect(&c, &at_once).deleted.objects, 1);
 	}
 	ckpt_packed_check(f, TEXT);
@@ -899,31 +915,39 @@ START_TEST(reader_of_what_has_gone_reads_on)
 }
 END_TEST
 
+// A step that waits on b needs a pack of the remote that nobody else needs any more.
+static void leave_waiting(struct node *a, struct node *b, struct ckpt_pack *ret_pack)
+{
+	struct ckpt_step *step;
+	struct ckpt_chunk chunk;
+
+	open_node(a);
+	step = ckpt_packed_step(a->store, "1", TEXT, "another text");
+	*ret_pack = ckpt_packed_place(step, "1", &chunk);
+	ckpt_step_unref(step);
+	push(a);
+	open_node(b);
+	ckpt_remote_ready(remote(b));
+	step = ckpt_step_find(b->store, "", "1");
+	ck_ok(ckpt_amend_remove(step, "0"));
+	ckpt_step_unref(step);
+	expire(a->store, "1");
+	push_and_close(a);
+}
+
 // A change that is not pushed yet needs chunks of what all others have given up.
 START_TEST(pack_that_a_waiting_step_needs_is_fetched)
 {
 	struct node a = {0}, b = {0}, c = {0}, d = {0};
 	struct ckpt_step *step;
-	struct ckpt_chunk chunk;
 	struct ckpt_pack pack;
 	struct ckpt_file *f;
 
-	open_node(&a);
-	step = ckpt_packed_step(a.store, "1", TEXT, "another text");
-	pack = ckpt_packed_place(step, "1", &chunk);
-	ckpt_step_unref(step);
-	push(&a);
-	open_node(&b);
-	ckpt_remote_ready(remote(&b));
-	step = ckpt_step_find(b.store, "", "1");
-	ck_ok(ckpt_amend_remove(step, "0"));
-	ckpt_step_unref(step);
-	expire(a.store, "1");
-	push_and_close(&a);
+	leave_waiting(&a, &b, &pack);
 	open_node(&c);
 	ck_assert_uint_ge(collect(&c, &an_hour).waiting.objects, 1);
 	ck_ok(ckpt_remote_read_to(remote(&b), position(&c) + 1));
-	ck_assert(ckpt_packed_is_there(b.store, &pack));
+	ck_assert(is_here(&b, &pack));
 	collect(&c, &at_once);
 	ck_assert(!has_pack(&c, &pack));
 	close_node(&c);
@@ -936,6 +960,97 @@ START_TEST(pack_that_a_waiting_step_needs_is_fetched)
 	ckpt_file_close(f);
 	ckpt_step_unref(step);
 	close_node(&d);
+}
+END_TEST
+
+static int little_room(int fd, uint64_t *ret_free, uint64_t *ret_total)
+{
+	(void)fd;
+	*ret_free = 1000;
+	*ret_total = UINT64_C(1) << 40;
+	return 0;
+}
+
+// Nothing is fetched where the disk is full, or the limit is reached: a save needs the room. It is fetched when there is some.
+START_TEST(pack_that_a_waiting_step_needs_is_fetched_when_there_is_room)
+{
+	int (*real_room)(int fd, uint64_t *ret_free, uint64_t *ret_total) = ckpt_hooks.room;
+	struct node a = {0}, b = {0}, c = {0};
+	struct ckpt_pack pack;
+
+	leave_waiting(&a, &b, &pack);
+	open_node(&c);
+	if (_i) {
+		b.store->settings.work_limit = 1;
+		ck_ok(ckpt_limit_new(b.store, ckpt_limit_of(b.store)));
+	} else {
+		ckpt_hook_set(room, little_room);
+	}
+	ck_assert_uint_ge(collect(&c, &an_hour).waiting.objects, 1);
+	ck_ok(ckpt_remote_read_to(remote(&b), position(&c) + 1));
+	ck_assert(!is_here(&b, &pack));
+	ck_assert_uint_eq(ckpt_save_errors(b.store, "no room for"), 1);
+	if (_i)
+		ckpt_limit_free(TAKE_PTR(*ckpt_limit_of(b.store)));
+	else
+		ckpt_hook_set(room, real_room);
+	(void)collect(&c, &(struct ckpt_collect_how){.delay_ns = CKPT_COLLECT_DELAY_NS, .leaves_word = true});
+	ck_ok(ckpt_remote_read_to(remote(&b), position(&c) + 1));
+	ck_assert(is_here(&b, &pack));
+	close_node(&b);
+	close_node(&c);
+}
+END_TEST
+
+// A get of a pack does not come back before this is set.
+static bool released;
+static const struct ckpt_objects_ops *real_ops;
+
+static int held_get(struct ckpt_objects *o, const char *key, uint64_t offset, void *buf, size_t len, size_t *ret_len,
+		    struct ckpt_object *ret_object)
+{
+	while (!strncmp(key, "packs/", strlen("packs/")) && !__atomic_load_n(&released, __ATOMIC_ACQUIRE))
+		ckpt_sys.sleep_ns(1000000);
+	return real_ops->get(o, key, offset, buf, len, ret_len, ret_object);
+}
+
+START_TEST(log_is_read_on_while_packs_are_fetched)
+{
+	struct node a = {0}, b = {0}, c = {0};
+	struct ckpt_objects_ops ops;
+	struct ckpt_step *step;
+	struct ckpt_file *f;
+
+	open_node(&a);
+	save(a.store, "1", TEXT);
+	save(a.store, "2", "another text");
+	push(&a);
+	open_node(&b);
+	step = ckpt_step_find(b.store, "", "1");
+	f = ckpt_packed_open(step, "0");
+	expire(a.store, "1");
+	push(&a);
+	push(&b);
+	real_ops = there(&b)->ops;
+	ops = *real_ops;
+	ops.get = held_get;
+	there(&b)->ops = &ops;
+	open_node(&c);
+	ck_assert_uint_eq(collect(&c, &an_hour).waiting.objects, 1);
+	save(a.store, "3", "a third text");
+	push(&a);
+	for (unsigned i = 0; position(&b) < position(&a); i++) {
+		ck_assert_uint_lt(i, 1000);
+		ckpt_remote_wake(remote(&b));
+		ckpt_sys.sleep_ns(10000000);
+	}
+	__atomic_store_n(&released, true, __ATOMIC_RELEASE);
+	ckpt_packed_check(f, TEXT);
+	ckpt_file_close(f);
+	ckpt_step_unref(step);
+	close_node(&a);
+	close_node(&b);
+	close_node(&c);
 }
 END_TEST
 
@@ -1056,6 +1171,8 @@ int main(void)
 	tcase_add_test(tcase, older_versions_stay_until_they_expire);
 	tcase_add_loop_test(tcase, reader_of_what_has_gone_reads_on, 0, 2);
 	tcase_add_test(tcase, pack_that_a_waiting_step_needs_is_fetched);
+	tcase_add_loop_test(tcase, pack_that_a_waiting_step_needs_is_fetched_when_there_is_room, 0, 2);
+	tcase_add_test(tcase, log_is_read_on_while_packs_are_fetched);
 	tcase_add_test(tcase, pin_of_a_step_whose_older_version_has_gone_keeps_no_garbage);
 	tcase_add_test(tcase, a_mount_collects_when_nobody_has_for_a_while);
 	tcase_add_test(tcase, a_mount_tells_once_that_it_cannot_collect);
