@@ -12,6 +12,7 @@
 #include "core/remote/remote.h"
 #include "core/save/limit.h"
 #include "core/step/behind.h"
+#include "core/step/errlog.h"
 #include "core/step/latest.h"
 #include "core/step/older.h"
 #include "core/step/removal.h"
@@ -26,6 +27,7 @@
 #include <sys/stat.h>
 
 #define LOOK_NS INT64_C(500000000)
+#define UNREADABLE_NS INT64_C(60000000000) // until a manifest is read again that could not be
 
 struct ckpt_evict {
 	struct ckpt_store *store;
@@ -90,6 +92,7 @@ struct round {
 	size_t pack_count, pack_cap;
 	uint64_t freed;
 	bool unreachable; // the remote does not answer: packs stay, as nobody knows what it has
+	bool packs_stay;  // a step that the remote has not needs some of them, and its manifest does not say which
 	bool (*go_on)(void *arg);
 	void *arg;
 };
@@ -237,6 +240,45 @@ static int add_bytes(void *arg, int dirfd __attribute__((unused)), const char *n
 	return 0;
 }
 
+static bool is_damage(int rc)
+{
+	return rc == -EBADMSG || rc == -EIO || rc == -ENOTSUP || rc == -EFBIG;
+}
+
+// The failure that is known of this version; 0: it is to be read.
+static int known_damage(struct ckpt_step *step, uint32_t version)
+{
+	LOCK_SCOPE(&step->lock);
+	const struct ckpt_evict_unreadable *u = ckpt_evict_unreadable_of(step);
+
+	return u->version == version && ckpt_sys.mono_ns() < u->again_ns ? u->error : 0;
+}
+
+// False: it was known.
+static bool keep_damage(struct ckpt_step *step, uint32_t version, int rc)
+{
+	LOCK_SCOPE(&step->lock);
+	struct ckpt_evict_unreadable *u = ckpt_evict_unreadable_of(step);
+	bool is_new = u->version != version || u->error != rc;
+
+	*u = (struct ckpt_evict_unreadable){version, rc,
+					    rc == -EBADMSG ? INT64_MAX : ckpt_sys.mono_ns() + UNREADABLE_NS};
+	return is_new;
+}
+
+// Nobody knows what it needs. It stays, and all others go on.
+static void pass_over(struct round *r, size_t i, const struct ckpt_version *v, int rc)
+{
+	struct ckpt_step *step = r->steps[i];
+
+	r->rows[i].stays = true;
+	r->packs_stay = r->packs_stay || !r->rows[i].durable;
+	if (keep_damage(step, v->is.version, rc))
+		ckpt_errlog_add(r->store->errlog, step->name, rc, "`ckptfs verify` says what is damaged",
+				"its manifest cannot be read (%s): its copy here stays, whatever work_limit says%s",
+				strerror(-rc), r->rows[i].durable ? "" : ", and so do all packs");
+}
+
 // A step that does not go keeps its packs. The remote has no older versions that were made here before it had the step.
 static int look_at_packs(struct round *r, struct ckpt_step *step, const struct ckpt_version *v, bool durable)
 {
@@ -257,6 +299,7 @@ static int look_at(struct round *r, size_t i)
 	struct ckpt_evict_row *row = &r->rows[i];
 	enum ckpt_step_state state = ckpt_step_state(step);
 	bool durable = ckpt_remote_has(r->store, step->session);
+	int rc;
 
 	if (durable && faccessat(r->store->sessions_fd, step->session, F_OK, AT_SYMLINK_NOFOLLOW))
 		return 0; // nothing of it is here, but perhaps packs that another one needs
@@ -270,7 +313,12 @@ static int look_at(struct round *r, size_t i)
 	row->open = is_open(r, step->session);
 	if (durable && !row->stays)
 		(void)ckpt_walk(r->store->sessions_fd, step->session, add_bytes, &row->raw_bytes);
-	return look_at_packs(r, step, v, durable);
+	rc = known_damage(step, v->is.version);
+	if (!rc)
+		rc = look_at_packs(r, step, v, durable);
+	if (is_damage(rc))
+		pass_over(r, i, v, rc);
+	return is_damage(rc) ? 0 : rc;
 }
 
 // --- The log is ahead ---------------------------------------------------------------------------------------------------
@@ -396,14 +444,14 @@ static int drop(struct round *r, struct ckpt_step *step, uint64_t raw_bytes)
 		rc = drop_raw(r, step);
 	if (r->freed > before)
 		tell_freed(r);
-	if (!rc && !r->unreachable)
+	if (!rc && !r->unreachable && !r->packs_stay)
 		rc = drop_packs(r, step);
 	if (r->freed > before)
 		tell_freed(r);
 	if (r->freed > before)
 		ckpt_log(CKPT_LOG_INFO, "work_limit: removed %s of %s here, which the object store has",
 			 ckpt_size_text(r->freed - before, size), step->name);
-	return rc == -ESTALE || rc == -EBUSY ? 0 : rc;
+	return rc == -ESTALE || rc == -EBUSY || is_damage(rc) ? 0 : rc;
 }
 
 static int drop_in_order(struct round *r, uint64_t bytes)
@@ -544,4 +592,5 @@ void ckpt_evict_free(struct ckpt_evict *e)
 	free(e);
 }
 
+struct ckpt_part ckpt_evict_unreadable_part = {.bytes = sizeof(struct ckpt_evict_unreadable)};
 struct ckpt_part ckpt_evict_part = {.bytes = sizeof(struct ckpt_evict *)};

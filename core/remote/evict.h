@@ -5,6 +5,7 @@
 // those that were committed first. What stays:
 //   - a step that is not in the remote's log as it is here, with its packs
 //   - a pinned step, one that is being changed or removed, and one of which a file is open
+//   - one whose manifest cannot be read, as the error log says once; where the remote does not have it, all packs
 //   - the log, the index, and plain files
 // A step that has gone so is listed as before, and read from the remote.
 //
@@ -19,10 +20,20 @@
 #include <stdint.h>
 
 struct ckpt_evict;
+struct ckpt_step;
 struct ckpt_store;
 
 // Of a mount whose store has a remote and a work_limit, atomic; else NULL.
 CKPT_PART(struct ckpt_store, struct ckpt_evict *, ckpt_evict)
+
+// The manifest of a step cannot be read, as the error log says: it is read again when the step has another version, or, if it may be
+// another failure than damage, after a while. Guarded by step->lock.
+struct ckpt_evict_unreadable {
+	uint32_t version;
+	int error;        // 0: it can
+	int64_t again_ns; // monotonic
+};
+CKPT_PART(struct ckpt_step, struct ckpt_evict_unreadable, ckpt_evict_unreadable)
 
 // --- What goes ----------------------------------------------------------------------------------------------------------
 

@@ -9,6 +9,7 @@
 #include "core/remote/evict.h"
 #include "core/remote/place.h"
 #include "core/remote/remote.h"
+#include "core/save/amend.h"
 #include "core/save/delete.h"
 #include "core/save/pin.h"
 #include "core/save/stage.h"
@@ -301,6 +302,46 @@ START_TEST(pack_that_the_remote_has_lost_stays)
 }
 END_TEST
 
+static void remove_manifests(void)
+{
+	char command[2 * PATH_MAX + 64];
+
+	snprintf(command, sizeof(command), "rm -f '%s'/m/* '%s'/m/*", remote_dir, s->path);
+	ck_assert_int_eq(system(command), 0);
+}
+
+// The others go, and it is told once. _i: what the remote does not have may need any pack.
+START_TEST(step_whose_manifest_cannot_be_read_keeps_no_other)
+{
+	struct ckpt_step *damaged = ckpt_save_one(s, CKPT_SAVE_LARGE), *step = save("2000", 2), *last = save("3000", 3);
+	struct ckpt_index *index = s->index;
+
+	ck_ok(ckpt_store_work_behind(s));
+	push(damaged);
+	push(step);
+	push(last);
+	ckpt_store_rest(s);
+	if (_i) {
+		ckpt_step_unref(damaged);
+		damaged = ckpt_save_find(s, CKPT_SAVE_LARGE);
+		ck_ok(ckpt_amend_remove(damaged, "config.json"));
+	}
+	remove_manifests();
+	s->index = NULL; // which has them, too
+	round_of(1);
+	ck_assert(!is_raw(step) && is_raw(last));
+	round_of(ALL);
+	ck_assert(!is_raw(last));
+	ck_assert_uint_eq(count_packs() > 1, _i);
+	ck_assert_uint_eq(ckpt_save_errors(s, "its copy here stays"), 1);
+	ck_assert_uint_eq(ckpt_save_errors(s, "damaged or missing"), 1);
+	s->index = index;
+	ckpt_step_unref(damaged);
+	ckpt_step_unref(step);
+	ckpt_step_unref(last);
+}
+END_TEST
+
 int main(void)
 {
 	Suite *suite = suite_create("evict");
@@ -318,6 +359,7 @@ int main(void)
 	tcase_add_test(tcase, deleted_step_goes_and_can_be_had_back);
 	tcase_add_test(tcase, short_disk_drops_copies_and_expires_nothing);
 	tcase_add_test(tcase, pack_that_the_remote_has_lost_stays);
+	tcase_add_loop_test(tcase, step_whose_manifest_cannot_be_read_keeps_no_other, 0, 2);
 	tcase_set_timeout(tcase, 60);
 	suite_add_tcase(suite, tcase);
 	return ckpt_suite_run(suite);
