@@ -4,7 +4,7 @@
 //
 //   1. lists packs/ and m/; candidates are those older than the grace time, by the store's clock;
 //   2. reads what the log says up to some entry, and from that what is needed: by versions that are listed, in the trash, or kept for
-//      `ckptfs restore`; by plain files; by a HOLD;
+//      `ckptfs restore`, and by the delay longer than that; by plain files; by a HOLD;
 //   3. appends a CONDEMN behind that entry which names the candidates that nobody needs. Where another entry is there by then: 2 again;
 //   4. removes objects that a CONDEMN has named, once that is older than the delay. Who reads of an older version has so long to end.
 //

@@ -157,10 +157,12 @@ static int mark_version(struct ckpt_collecting *c, const struct ckpt_state_step 
 }
 
 // Versions that follow each other with the same files are one state of these: the newest says where the bytes are (core/step/older.h).
-// One that was replaced longer ago than deleted steps are kept is no more to be had.
+// One that was replaced longer ago than deleted steps are kept is no more to be had. One that was restored just before, perhaps by a clock
+// that is late, may not be in the log yet: so it stays a delay longer.
 static int mark_step(struct ckpt_collecting *c, const struct ckpt_state_step *step)
 {
-	int64_t over_ns = ckpt_time_between(c->store->settings.trash_ns, c->now_ns);
+	int64_t over_ns =
+		ckpt_time_between(c->how->delay_ns, ckpt_time_between(c->store->settings.trash_ns, c->now_ns));
 	const struct ckpt_state_version *says = NULL;
 	int rc = 0;
 

@@ -162,6 +162,25 @@ static void drop_empty(struct ckpt_condemned_table *t)
 			drop(t, i);
 }
 
+static bool shares_one(const struct ckpt_named *a, const struct ckpt_named *b)
+{
+	for (uint32_t i = 0; i < a->pack_count; i++)
+		if (ckpt_named_has_pack(b, a->objects[i]))
+			return true;
+	for (uint32_t i = 0; i < a->manifest_count; i++)
+		if (ckpt_named_has_manifest(b, a->objects[a->pack_count + i]))
+			return true;
+	return false;
+}
+
+// Who condemns an object that is held has found that its HOLD is over.
+static void end_old_holds(struct ckpt_condemned_table *t, const struct ckpt_named *condemns)
+{
+	for (size_t i = t->count; i-- > 0;)
+		if (*t->all[i]->step && shares_one(t->all[i], condemns))
+			drop(t, i);
+}
+
 static int add(struct ckpt_state *s, const struct ckpt_act *a, uint64_t version)
 {
 	struct ckpt_condemned_table *t = &s->condemned;
@@ -174,8 +193,10 @@ static int add(struct ckpt_state *s, const struct ckpt_act *a, uint64_t version)
 		free(n);
 		return -ENOMEM;
 	}
-	if (!*n->step)
+	if (!*n->step) {
 		drop_empty(t);
+		end_old_holds(t, n);
+	}
 	t->all[t->count++] = n;
 	return 0;
 }

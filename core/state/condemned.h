@@ -5,7 +5,8 @@
 // condemned. So a state keeps each such name, 32 bytes, in snapshots, too.
 //
 // A HOLD says that a node has put objects for a step which is not in the log yet, and goes on putting. It lasts until the log has an act with a
-// record for this step. Who collects lets it hold for some days only.
+// record for this step, or condemns one of its objects: who collects lets it hold for some days only, and ends it so. That loses nothing: a step that is
+// pushed later gets other names for what was condemned.
 //
 // Ownership: results are the state's, until the next apply. Threads: as the state's. Nothing blocks.
 #pragma once

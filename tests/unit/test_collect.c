@@ -845,6 +845,9 @@ START_TEST(held_objects_stay_for_some_days_or_until_their_step_is_there)
 	if (_i)
 		ck_assert_uint_eq(collect(&a, &by_force).deleted.objects, 1);
 	close_node(&a);
+	open_node(&a);
+	ck_assert_uint_eq(held(&a), 0); // nor do its names stay in the state for ever
+	close_node(&a);
 }
 END_TEST
 
@@ -864,6 +867,8 @@ START_TEST(older_versions_stay_until_they_expire)
 	push(&a);
 	ck_assert_uint_eq(collect(&a, &by_force).condemned.objects, 0);
 	a.store->settings.trash_ns = 0;
+	// Up to now it could be restored, by what is not in the log yet.
+	ck_assert_uint_eq(collect(&a, &an_hour).condemned.objects, 0);
 	ck_assert_uint_eq(collect(&a, &by_force).deleted.objects, 1);
 	ck_assert(!has_pack(&a, &removed) && has_pack(&a, &kept));
 	ckpt_step_unref(step);

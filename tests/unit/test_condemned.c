@@ -84,6 +84,24 @@ START_TEST(a_hold_lasts_until_its_step_has_files)
 }
 END_TEST
 
+// Who condemns one of its objects has found it over. Those of the other kind have other names.
+START_TEST(a_hold_ends_when_one_of_its_objects_is_condemned)
+{
+	struct ckpt_act a = {.kind = CKPT_ACT_CONDEMN, .objects = others[1], .manifest_count = 1};
+
+	put(hold(STEP));
+	put(condemn());
+	put(a);
+	ck_assert_uint_eq(rows(), 3);
+	a.pack_count = 1;
+	a.manifest_count = 0;
+	put(a);
+	ck_assert_uint_eq(rows(), 3);
+	ck_assert_uint_eq(ckpt_state_pack_condemned(ckpt_tree.state, others[1]), 4);
+	ck_assert_uint_eq(ckpt_state_pack_condemned(ckpt_tree.state, others[0]), 0);
+}
+END_TEST
+
 // A save here is not in the remote's log.
 START_TEST(acts_of_the_nodes_own_log_condemn_nothing_and_end_no_hold)
 {
@@ -257,6 +275,7 @@ int main(void)
 	tcase_add_checked_fixture(tcase, ckpt_tree_begin, ckpt_tree_end);
 	tcase_add_test(tcase, names_are_condemned_as_what_they_are);
 	tcase_add_test(tcase, a_hold_lasts_until_its_step_has_files);
+	tcase_add_test(tcase, a_hold_ends_when_one_of_its_objects_is_condemned);
 	tcase_add_test(tcase, acts_of_the_nodes_own_log_condemn_nothing_and_end_no_hold);
 	tcase_add_test(tcase, a_snapshot_has_all_of_it);
 	tcase_add_test(tcase, what_no_acts_make_is_refused);
