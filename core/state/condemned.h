@@ -4,6 +4,9 @@
 // its manifest gets a new name. Names are used once: a condemned object never is anything else. Whoever collects garbage removes only what was
 // condemned. So a state keeps each such name, 32 bytes, in snapshots, too.
 //
+// No name is ever forgotten. A node that was away may come back with a step that names the pack, and would put it again. A removal that a
+// collector has sent may arrive as late, and remove it. The store has no list of all its nodes, so that no moment is known after which both cannot be.
+//
 // A HOLD says that a node has put objects for a step which is not in the log yet, and goes on putting. It lasts until the log has an act with a
 // record for this step, or condemns one of its objects: who collects lets it hold for some days only, and ends it so. That loses nothing: a step that is
 // pushed later gets other names for what was condemned.
