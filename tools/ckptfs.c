@@ -107,6 +107,7 @@ static int run_verb(const struct ckpt_verb *verb, int argc, char **argv)
 
 	argv[0] = ckpt_text(verb == &mount_helper ? "%s" : "ckptfs %s", verb->name);
 	status = verb->run(argc, argv);
+	fflush(stdout); // the answer, whatever becomes of the push
 	pushed = ckpt_push_done();
 	return ckpt_output_finish(status ? status : pushed);
 }

@@ -29,6 +29,12 @@ static void explain_busy(const char *store, char **ret_why, char **ret_hint)
 		*ret_hint = ckpt_text("try again");
 		return;
 	}
+	if (!h.pid) { // a verb, which seldom takes long
+		*ret_why = ckpt_text("another ckptfs works on it");
+		*ret_hint = ckpt_text("try again when that has ended");
+		ckpt_holder_done(&h);
+		return;
+	}
 	where = h.mountpoint ? ckpt_text("is mounted at %s", h.mountpoint) : ckpt_text("is in use");
 	*ret_why =
 		ckpt_text("%s by pid %d on host %s since %s", where, h.pid, h.host, ckpt_time_local(h.since_ns, since));
@@ -95,6 +101,13 @@ static int refused(const char *store, int error)
 	return ckpt_fail(store, hint, "%s", why);
 }
 
+static char *written;
+
+const char *ckpt_listing_written(void)
+{
+	return written;
+}
+
 int ckpt_listing_open(const char *store, enum ckpt_store_mode mode, struct ckpt_listing *ret_listing)
 {
 	struct ckpt_settings settings;
@@ -107,23 +120,16 @@ int ckpt_listing_open(const char *store, enum ckpt_store_mode mode, struct ckpt_
 	ckpt_settings_done(&settings);
 	if (rc)
 		return refused(store, rc);
+	if (!written && mode == CKPT_STORE_WRITE && *ckpt_remote_of(l.store))
+		written = ckpt_text("%s", l.store->path);
 	if (ckpt_folders_read(l.store, &l.folders))
 		ckpt_need(NULL);
 	*ret_listing = l;
 	return 0;
 }
 
-static char *written;
-
-const char *ckpt_listing_written(void)
-{
-	return written;
-}
-
 void ckpt_listing_close(struct ckpt_listing *l)
 {
-	if (!written && l->store->writable && *ckpt_remote_of(l->store))
-		written = ckpt_text("%s", l->store->path);
 	ckpt_folders_done(&l->folders);
 	ckpt_store_close(l->store);
 	*l = (struct ckpt_listing){0};

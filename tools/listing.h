@@ -18,7 +18,7 @@ struct ckpt_listing {
 
 int ckpt_listing_open(const char *store, enum ckpt_store_mode mode, struct ckpt_listing *ret_listing);
 void ckpt_listing_close(struct ckpt_listing *l);
-// The path of a store with a URL that was open for writing, and is closed again; NULL: there was none.
+// The path of a store with a URL that was opened for writing; NULL: there was none.
 const char *ckpt_listing_written(void);
 // Why a store cannot be opened, and what to do about it (or NULL); malloc'ed.
 void ckpt_listing_explain(const char *store, int error, char **ret_why, char **ret_hint);

@@ -23,68 +23,133 @@ static int fail_waits(const char *path, const char *why)
 	return ckpt_fail(path, hint, "it is done on this machine, and not in the object store yet: %s", why);
 }
 
-static int fail_step(struct ckpt_listing *l, const struct ckpt_failure *f)
+// Who waits for that very step, or saved it, is told so by another.
+static void tell_step(struct ckpt_listing *l, const struct ckpt_failure *f)
 {
 	struct ckpt_step *step = ckpt_step_of_session(l->store, f->session);
 	CLEANUP_FREE char *name = step ? ckpt_listing_name(l, step->folder_id, step->name) : NULL;
 
 	ckpt_step_unref(step);
-	told = true;
-	return ckpt_fail(name ? name : f->session,
-			 "`ckptfs verify` says which files are damaged; save the step again, or delete it",
-			 "it cannot be uploaded: its files on this node cannot be read (%s)", strerror(-f->error));
+	ckpt_note("%s cannot be uploaded: its files on this node cannot be read (%s); `ckptfs verify` says which",
+		  name ? name : f->session, strerror(-f->error));
+}
+
+// --- Waiting for the push -----------------------------------------------------------------------------------------------
+
+struct waiting {
+	struct ckpt_listing l;
+	int64_t until_ns, moved_ns;    // monotonic; when something was last sent
+	struct ckpt_remote_queue last; // what waited then
+};
+
+static bool has_moved(struct waiting *w, const struct ckpt_remote_queue *q)
+{
+	struct ckpt_remote_queue *last = &w->last;
+	int64_t sent_ns = ckpt_remote_progressed_ns(*ckpt_remote_of(w->l.store));
+	bool moved = sent_ns > w->moved_ns || q->steps != last->steps || q->files != last->files;
+
+	*last = *q;
+	if (moved)
+		w->moved_ns = ckpt_sys.mono_ns();
+	return moved;
+}
+
+// What prevents it; NULL: it goes on.
+static const char *obstacle(struct waiting *w, const struct ckpt_remote_queue *q, char why[CKPT_OBJECTS_WHY_MAX])
+{
+	int64_t now_ns = ckpt_sys.mono_ns();
+
+	if (q->error == -EPROTO)
+		return "a store there would lose steps: `ckptfs doctor` says more";
+	if (q->unreachable_ns && (q->error == -EACCES || q->unreachable_ns >= PATIENCE_NS)) {
+		ckpt_objects_why(ckpt_near_there(w->l.store->objects), why);
+		return *why ? why : strerror(-q->error);
+	}
+	if (!has_moved(w, q) && now_ns - w->moved_ns >= w->l.store->settings.commit_timeout_ns)
+		return "nothing was sent for commit_timeout: the file errors in the store says why";
+	return now_ns >= w->until_ns ? "the time is over" : NULL;
 }
 
 // 0; an exit status, once nothing more can be done; -1: not yet.
-static int look(struct ckpt_listing *l, int64_t until_ns)
+static int look(struct waiting *w)
 {
-	struct ckpt_remote *r = *ckpt_remote_of(l->store);
+	struct ckpt_remote *r = *ckpt_remote_of(w->l.store);
 	CLEANUP(ckpt_failure_list_done) struct ckpt_failure_list failed;
-	char why[CKPT_OBJECTS_WHY_MAX];
+	char text[CKPT_OBJECTS_WHY_MAX];
 	struct ckpt_remote_queue q;
+	const char *why;
 
-	ckpt_remote_queue(r, &q);
-	ckpt_progress_update(q.bytes);
 	if (ckpt_remote_failures(r, &failed))
 		ckpt_need(NULL);
-	if (!q.steps && !q.files)
-		return failed.count ? fail_step(l, &failed.failures[0]) : 0;
-	if (q.unreachable_ns && (q.error == -EACCES || q.unreachable_ns >= PATIENCE_NS)) {
-		ckpt_objects_why(ckpt_near_there(l->store->objects), why);
-		return fail_waits(l->store->path, *why ? why : strerror(-q.error));
-	}
-	return ckpt_sys.mono_ns() < until_ns ? -1 : fail_waits(l->store->path, "the time is over");
+	ckpt_remote_queue(r, &q);
+	ckpt_progress_update(q.bytes);
+	for (size_t i = 0; !q.steps && i < failed.count; i++)
+		tell_step(&w->l, &failed.failures[i]);
+	if (!q.steps && (!q.files || failed.count)) // plain files may wait for such a step
+		return 0;
+	why = obstacle(w, &q, text);
+	return why ? fail_waits(w->l.store->path, why) : -1;
 }
 
-static int push(struct ckpt_listing *l, int64_t until_ns)
+static int push(struct waiting *w)
 {
-	int rc = ckpt_remote_start(*ckpt_remote_of(l->store));
+	int rc;
 
+	(void)ckpt_store_announce(w->l.store, NULL); // for who wants the store meanwhile
+	rc = ckpt_remote_start(*ckpt_remote_of(w->l.store));
 	if (rc)
-		return fail_waits(l->store->path, strerror(-rc));
+		return fail_waits(w->l.store->path, strerror(-rc));
 	ckpt_progress_start("waiting for the object store", 0, 1);
-	while ((rc = look(l, until_ns)) < 0)
+	while ((rc = look(w)) < 0)
 		ckpt_sys.sleep_ns(POLL_NS);
 	ckpt_progress_stop();
 	return rc;
 }
 
+// --- The store ----------------------------------------------------------------------------------------------------------
+
+static bool is_mounted(const char *path)
+{
+	struct ckpt_holder h = {0};
+	bool is = !ckpt_store_holder(path, &h) && h.mountpoint;
+
+	ckpt_holder_done(&h);
+	return is;
+}
+
+// Another verb that has the store now may not send what was done before.
+static int await_store(const char *path, int64_t until_ns)
+{
+	ckpt_progress_start("waiting for another ckptfs", 0, 0);
+	while (!ckpt_store_holder(path, NULL) && !is_mounted(path) && ckpt_sys.mono_ns() < until_ns) {
+		ckpt_sys.sleep_ns(POLL_NS);
+		ckpt_progress_update(0);
+	}
+	ckpt_progress_stop();
+	return ckpt_store_holder(path, NULL) || is_mounted(path) ? 0 : fail_waits(path, "another ckptfs has the store");
+}
+
+// A machine that may only read has nothing that waits, and need not be told that it may not write.
+static bool has_nothing(struct ckpt_store *s)
+{
+	struct ckpt_remote_queue q;
+
+	ckpt_remote_queue(*ckpt_remote_of(s), &q);
+	return !q.steps && !ckpt_remote_proved(*ckpt_remote_of(s));
+}
+
 int ckpt_push(const char *path, int64_t until_ns)
 {
-	char why[CKPT_OBJECTS_WHY_MAX];
-	struct ckpt_listing l;
-	int rc;
+	struct waiting w = {.until_ns = until_ns, .moved_ns = ckpt_sys.mono_ns()};
+	int rc = ckpt_remote_is_at(path) ? await_store(path, until_ns) : 0;
 
-	if (!ckpt_remote_is_at(path) || !ckpt_store_holder(path, NULL))
-		return 0;
-	rc = ckpt_remote_prove(path, false, why);
-	if (rc)
-		return fail_waits(path, *why ? why : strerror(-rc));
-	rc = ckpt_listing_open(path, CKPT_STORE_WRITE, &l);
-	if (rc)
+	if (rc || !ckpt_remote_is_at(path) || is_mounted(path))
 		return rc;
-	rc = push(&l, until_ns);
-	ckpt_listing_close(&l);
+	rc = ckpt_listing_open(path, CKPT_STORE_WRITE, &w.l);
+	if (rc)
+		return fail_waits(path, "the store could not be opened again");
+	rc = has_nothing(w.l.store) ? 0 : push(&w);
+	ckpt_listing_close(&w.l);
 	return rc;
 }
 

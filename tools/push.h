@@ -6,7 +6,7 @@
 #include <stdint.h>
 
 // All that waits in the store at this path; until_ns: monotonic, INT64_MAX: however long it takes. 0, also of a store without a
-// remote, and where a mount has it, which pushes; or an exit status: it is done on this machine, and waits.
+// remote, and where a mount has it, which pushes; another verb that has it is waited for; or an exit status: it is done on this machine, and waits.
 int ckpt_push(const char *path, int64_t until_ns);
 // What verbs of this process have done (ckpt_listing_written()).
 int ckpt_push_done(void);

@@ -39,7 +39,7 @@ static int walk_at(int dirfd, const char *name, int depth, ckpt_walk_fn *fn, voi
 	int fd, rc;
 
 	if (statx(dirfd, name, AT_SYMLINK_NOFOLLOW, STATX_BASIC_STATS, &stx))
-		return -errno;
+		return depth && is_passed_over(-errno) ? 0 : -errno;
 	rc = fn(arg, dirfd, name, &stx);
 	if (rc || !S_ISDIR(stx.stx_mode) || depth > CKPT_DEPTH_MAX)
 		return rc;

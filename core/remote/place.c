@@ -11,13 +11,12 @@
 
 #include <fcntl.h>
 #include <stdio.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #define NAME_BYTES_MAX 40 // of the URL's last part, for people
 #define HASH_DIGITS 16
-
-enum { PROBED_ALONE = 1, PROBED_RACE }; // "probed" in store.json
 
 // --- The directory ----------------------------------------------------------------------------------------------------
 
@@ -179,7 +178,7 @@ static int make_store(const struct ckpt_remote_at *at, const char *path, char *w
 	struct ckpt_store_of of = {.remote = remote_json(at)};
 	int rc = of.remote ? learn_identity(at, &of.identity, why) : -ENOMEM;
 
-	if (!rc && at->make && json_object_set_new(of.remote, "probed", json_integer(PROBED_RACE)))
+	if (!rc && at->make && json_object_set_new(of.remote, "probed", json_true()))
 		rc = -ENOMEM;
 	if (!rc)
 		rc = ckpt_store_init_with(path, at->settings, &of);
@@ -201,11 +200,28 @@ static bool is_url(const char *a, const char *b)
 	return a_len == b_len && !memcmp(a, b, a_len);
 }
 
-static int write_identity(int dirfd, json_t *identity)
-{
-	CLEANUP_FREE char *text = ckpt_json_dump(json_incref(identity), JSON_INDENT(2));
+// 1: identity was changed; 0; -errno.
+typedef int change_fn(json_t *identity, void *arg);
 
-	return text ? ckpt_store_file_write(dirfd, CKPT_OBJECT_IDENTITY, text) : -ENOMEM;
+// Of two who change it at once, each would lose what the other has said.
+static int change_identity(const char *path, change_fn *change, void *arg)
+{
+	CLEANUP_FD int dirfd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC); // closing it lets the lock go
+	CLEANUP_FREE char *text = NULL;
+	json_t *identity;
+	int rc = dirfd < 0 || flock(dirfd, LOCK_EX) ? -errno : 0;
+
+	if (!rc)
+		rc = ckpt_store_file_read(dirfd, CKPT_OBJECT_IDENTITY, &identity);
+	if (rc)
+		return rc;
+	rc = change(identity, arg);
+	if (rc > 0) {
+		text = ckpt_json_dump(json_incref(identity), JSON_INDENT(2));
+		rc = text ? ckpt_store_file_write(dirfd, CKPT_OBJECT_IDENTITY, text) : -ENOMEM;
+	}
+	json_decref(identity);
+	return rc;
 }
 
 static const char *endpoint_of(const json_t *remote)
@@ -224,14 +240,18 @@ static const char *endpoint_of(const json_t *remote)
 }
 
 // Options that are said now hold from now on: the server has moved, or the keys are others.
-static int take_options(const struct ckpt_remote_at *at, int dirfd, json_t *identity)
+static int take_options(json_t *identity, void *arg)
 {
-	json_t *remote = at->options ? remote_json(at) : NULL, *was = json_object_get(identity, "remote"),
-	       *probed = json_object_get(was, "probed");
+	const struct ckpt_remote_at *at = arg;
+	json_t *was = json_object_get(identity, "remote"), *probed = json_object_get(was, "probed"), *remote;
+	const char *url = json_string_value(json_object_get(was, "url"));
 	int rc = 0;
 
+	if (!url || !is_url(url, at->url))
+		return -EEXIST;
 	if (!at->options)
 		return 0;
+	remote = remote_json(at);
 	if (!remote)
 		return -ENOMEM;
 	if (json_equal(json_object_get(remote, "options"), json_object_get(was, "options"))) {
@@ -240,9 +260,7 @@ static int take_options(const struct ckpt_remote_at *at, int dirfd, json_t *iden
 	}
 	if (probed && !strcmp(endpoint_of(remote), endpoint_of(was)))
 		rc = json_object_set(remote, "probed", probed);
-	if (json_object_set_new(identity, "remote", remote) || rc)
-		return -ENOMEM;
-	return write_identity(dirfd, identity);
+	return json_object_set_new(identity, "remote", remote) || rc ? -ENOMEM : 1;
 }
 
 int ckpt_remote_known(const struct ckpt_remote_at *at, char **ret_path, json_t **ret_remote)
@@ -272,17 +290,7 @@ int ckpt_remote_known(const struct ckpt_remote_at *at, char **ret_path, json_t *
 
 static int check_store(const struct ckpt_remote_at *at, const char *path)
 {
-	CLEANUP_FD int dirfd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-	const char *url;
-	json_t *identity;
-	int rc = dirfd < 0 ? -errno : ckpt_store_file_read(dirfd, CKPT_OBJECT_IDENTITY, &identity);
-
-	if (rc)
-		return rc;
-	url = json_string_value(json_object_get(json_object_get(identity, "remote"), "url"));
-	rc = url && is_url(url, at->url) ? take_options(at, dirfd, identity) : -EEXIST;
-	json_decref(identity);
-	return rc;
+	return change_identity(path, take_options, (void *)at);
 }
 
 bool ckpt_remote_is_at(const char *path)
@@ -316,7 +324,7 @@ static const char **options_of(const json_t *remote)
 	return options;
 }
 
-static int try_it(const json_t *remote, bool race, char *why)
+static int try_it(const json_t *remote, char *why)
 {
 	CLEANUP_FREE const char **options = options_of(remote);
 	struct ckpt_remote_at at = {
@@ -326,17 +334,30 @@ static int try_it(const json_t *remote, bool race, char *why)
 
 	if (rc)
 		return rc;
-	rc = probe(objects, race, why);
+	rc = probe(objects, false, why);
 	if (rc && !*why)
 		ckpt_objects_why(objects, why);
 	ckpt_objects_close(objects);
 	return rc;
 }
 
-int ckpt_remote_prove(const char *path, bool race, char why[CKPT_OBJECTS_WHY_MAX])
+static int keep_proof(json_t *identity, void *tried)
+{
+	json_t *remote = json_object_get(identity, "remote");
+
+	if (!json_equal(remote, tried))
+		return 0; // it is another by now
+	return json_object_set_new(remote, "probed", json_true()) ? -ENOMEM : 1;
+}
+
+bool ckpt_remote_is_proved(const json_t *remote)
+{
+	return json_is_true(json_object_get(remote, "probed"));
+}
+
+int ckpt_remote_prove(const char *path, char why[CKPT_OBJECTS_WHY_MAX])
 {
 	CLEANUP_FD int dirfd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-	json_int_t wanted = race ? PROBED_RACE : PROBED_ALONE;
 	json_t *identity, *remote;
 	int rc = dirfd < 0 ? -errno : ckpt_store_file_read(dirfd, CKPT_OBJECT_IDENTITY, &identity);
 
@@ -344,12 +365,10 @@ int ckpt_remote_prove(const char *path, bool race, char why[CKPT_OBJECTS_WHY_MAX
 	if (rc)
 		return rc;
 	remote = json_object_get(identity, "remote");
-	if (remote && json_integer_value(json_object_get(remote, "probed")) < wanted) {
-		rc = try_it(remote, race, why);
-		if (!rc && json_object_set_new(remote, "probed", json_integer(wanted)))
-			rc = -ENOMEM;
+	if (remote && !ckpt_remote_is_proved(remote)) {
+		rc = try_it(remote, why);
 		if (!rc)
-			rc = write_identity(dirfd, identity);
+			rc = change_identity(path, keep_proof, remote);
 	}
 	json_decref(identity);
 	return rc;
@@ -368,8 +387,6 @@ int ckpt_remote_place(const struct ckpt_remote_at *at, char **ret_path, char why
 		rc = make_store(at, path, why);
 	if (!rc)
 		rc = check_store(at, path);
-	if (!rc && at->make)
-		rc = ckpt_remote_prove(path, true, why);
 	if (rc)
 		free(path);
 	else

@@ -22,10 +22,11 @@ struct ckpt_remote_at {
 int ckpt_remote_place(const struct ckpt_remote_at *at, char **ret_path, char why[CKPT_OBJECTS_WHY_MAX]);
 // The store in the directory at path has a remote. False where it cannot be read.
 bool ckpt_remote_is_at(const char *path);
-// Before such a store writes there: what a log needs was tried (core/objects/probe.h), or is now; race: with writers that race, as a
-// mount does. It is tried once for each endpoint, and store.json says so. 0, also of a store without a remote; -EPROTO: a store there would lose
-// steps; else as of the objects. why: as of core/objects/stack.h.
-int ckpt_remote_prove(const char *path, bool race, char why[CKPT_OBJECTS_WHY_MAX]);
+// What a log needs of the remote was tried (core/objects/probe.h), or is now. Who makes the work directory by a mount tries it with writers that
+// race; else who pushes first, without a race: once for each endpoint option, and store.json says so.
+// 0, also of a store without a remote; -EPROTO: a store there would lose steps; else as of the objects. why: as of core/objects/stack.h.
+int ckpt_remote_prove(const char *path, char why[CKPT_OBJECTS_WHY_MAX]);
+bool ckpt_remote_is_proved(const json_t *remote); // of store.json: it was tried
 // The work directory that this node has of the URL, and what it keeps of the mount: {"url", "options"}. Makes nothing and asks nobody. -ENOENT:
 // there is none. *ret_path is malloc'ed, *ret_remote the caller's.
 int ckpt_remote_known(const struct ckpt_remote_at *at, char **ret_path, json_t **ret_remote);

@@ -7,6 +7,7 @@
 #include "core/remote/ahead.h"
 #include "core/remote/fetch.h"
 #include "core/remote/near.h"
+#include "core/remote/place.h"
 #include "core/remote/push.h"
 #include "core/remote/snapshots.h"
 #include "core/remote/tree.h"
@@ -42,6 +43,7 @@ struct ckpt_remote {
 	bool loaded;       // the steps are: what is read shows in the plain tree at once
 	bool news;         // entries were read that the steps, or their edits, do not follow yet
 	bool snapshot_due; // this node has put an entry by which a snapshot may be due
+	bool proved;       // the remote keeps to what a log needs (place.h)
 	bool far;          // it had to read so many entries that the next node is to find a snapshot
 	int64_t again_ns;  // what it waits after the next failure
 	int64_t tried_ns;  // of push.h, as the next one
@@ -115,6 +117,7 @@ int ckpt_remote_open(struct ckpt_store *s, const json_t *identity, char why[CKPT
 	ckpt_lock_init(&r->lock, CKPT_LOCK_LEAF);
 	ckpt_failures_init(&r->failures);
 	r->url = strdup(url);
+	r->proved = ckpt_remote_is_proved(remote);
 	rc = r->url ? open_objects(r, remote, why) : -ENOMEM;
 	if (!rc)
 		rc = ckpt_tree_new(s, node, &r->failures, &r->tree);
@@ -595,6 +598,19 @@ static int look_ahead(void *arg, const struct ckpt_state *state)
 	return 0;
 }
 
+// Before the first thing that this node writes there.
+static int prove(struct ckpt_remote *r)
+{
+	char why[CKPT_OBJECTS_WHY_MAX];
+	int rc = r->proved ? 0 : ckpt_remote_prove(r->store->path, why);
+
+	if (rc == -EPROTO)
+		ckpt_errlog_add(r->store->errlog, "remote", rc, "take another server; `ckptfs doctor` says more",
+				"nothing is pushed to %s, since a store there would lose steps: %s", r->url, why);
+	r->proved = r->proved || !rc;
+	return rc;
+}
+
 static int push(struct ckpt_remote *r, struct ckpt_behind *behind)
 {
 	struct ckpt_push p = {.store = r->store,
@@ -629,6 +645,8 @@ static int exchange(struct ckpt_remote *r, struct ckpt_behind *behind)
 	ckpt_tree_pace(r->tree, &(struct ckpt_tree_pace){.go_on = ckpt_behind_go_on, .arg = behind});
 	while (rc > 0 && !ckpt_behind_stops(behind)) {
 		rc = read_log(r);
+		if (!rc)
+			rc = prove(r);
 		if (!rc)
 			rc = push(r, behind);
 	}
@@ -707,6 +725,11 @@ void ckpt_remote_wake(struct ckpt_remote *r)
 
 	if (behind)
 		ckpt_behind_wake(behind);
+}
+
+bool ckpt_remote_proved(const struct ckpt_remote *r)
+{
+	return r->proved;
 }
 
 const char *ckpt_remote_url(const struct ckpt_remote *r)

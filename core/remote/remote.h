@@ -20,7 +20,7 @@ struct ckpt_remote;
 // NULL: the store has none.
 CKPT_PART(struct ckpt_store, struct ckpt_remote *, ckpt_remote)
 
-// The place of a store's remote, as store.json of the node says: {"url": ..., "options": [...]}. NULL, or what is none: it has none.
+// The place of a store's remote, as store.json of the node says: {"url": ..., "options": [...], "probed": ...}. NULL, or what is none: it has none.
 // The store's objects are those of near.h from then on. why: as of stack.h. 0; -EPROTONOSUPPORT, -EINVAL ...; -ENOMEM.
 int ckpt_remote_open(struct ckpt_store *s, const json_t *identity, char why[CKPT_OBJECTS_WHY_MAX]);
 // Reads all that others have appended. A store that has read it before goes on without, and says so in the error log. Errors: those of
@@ -36,6 +36,7 @@ void ckpt_remote_wake(struct ckpt_remote *r); // there may be something to push
 void ckpt_remote_stop(struct ckpt_remote *r);
 void ckpt_remote_close(struct ckpt_remote *r); // before the journal and the objects
 
+bool ckpt_remote_proved(const struct ckpt_remote *r);     // as of ckpt_remote_prove(); before _start()
 const char *ckpt_remote_url(const struct ckpt_remote *r); // borrowed; NULL of no remote
 // The id of this node, as entries of the log have it; borrowed.
 const char *ckpt_remote_node(const struct ckpt_remote *r);

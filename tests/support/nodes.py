@@ -88,7 +88,7 @@ def probed_before(ckptfs, client, s3_server, s3_prefix, url):
         ckptfs("ls", url, env=os.environ | {"CKPTFS_WORK_DIR": str(base), "AWS_ENDPOINT_URL_S3": s3_server.endpoint})
         [made] = base.iterdir()
         here = json.loads((made / "store.json").read_text())
-        here["remote"] |= {"options": [f"endpoint={endpoint}"], "probed": 2}
+        here["remote"] |= {"options": [f"endpoint={endpoint}"], "probed": True}
         (made / "store.json").write_text(json.dumps(here))
         return made
     return make
