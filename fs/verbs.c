@@ -146,21 +146,29 @@ static char *answer_abort(struct ckpt_fs *fs, const char *session)
 
 // --- begin, resume, commit ----------------------------------------------------------------------------------------------
 
-// from: the session of a step, or NULL. force: a committed step may have the name, and is replaced by the commit.
-static char *answer_begin(struct ckpt_fs *fs, const char *path, const char *from_session, bool add_only, bool force)
+// from: the session of a step, or NULL. "force": a committed step may have the name, and is replaced by the commit.
+static char *answer_begin(struct ckpt_fs *fs, const char *path, const char *from_session, const json_t *request)
 {
+	bool force = json_is_true(json_object_get(request, "force"));
 	struct ckpt_step *from = from_session ? ckpt_step_of_session(fs->store, from_session) : NULL;
 	char id[CKPT_FOLDER_ID_LEN + 1];
 	struct ckpt_step *step = NULL;
 	json_t *reply = NULL;
 	const char *name;
 	char *text;
-	int rc = from_session && !from ? -ESTALE : ckpt_folders_place(fs->store, path, id, &name);
+	int rc = from_session && !from ? -ESTALE : 0;
 
+	if (!rc && json_is_true(json_object_get(request, "parents"))) {
+		rc = ckpt_folders_make(fs->store, path);
+		folder_touch(fs, node_root(fs));
+	}
+	if (!rc)
+		rc = ckpt_folders_place(fs->store, path, id, &name);
 	if (!rc && force)
 		rc = ckpt_replace_begin(fs->store, id, name, 0755, geteuid(), getegid(), 0, &step);
 	else if (!rc)
-		rc = ckpt_stage_begin_from(fs->store, id, name, from, add_only, &step);
+		rc = ckpt_stage_begin_from(fs->store, id, name, from,
+					   json_is_true(json_object_get(request, "add_only")), &step);
 	ckpt_step_unref(from);
 	if (rc)
 		return failure(rc, ckpt_replace_hint(rc));
@@ -244,12 +252,13 @@ static char *answer_commit_file(struct ckpt_fs *fs, struct ckpt_step *left)
 			       : done();
 }
 
-static char *answer_commit(struct ckpt_fs *fs, const char *session, const char *metadata, const char *over)
+static char *answer_commit(struct ckpt_fs *fs, const char *session, const json_t *request)
 {
+	const char *over = json_string_value(json_object_get(request, "to"));
 	struct ckpt_commit how = {
-		.event = "verb",
-		.profile = "generic",
-		.metadata = metadata,
+		.event = json_string_value(json_object_get(request, "event")) ?: "verb",
+		.profile = json_string_value(json_object_get(request, "profile")) ?: "generic",
+		.metadata = json_string_value(json_object_get(request, "metadata")),
 		.writers_ns = fs->store->settings.open_writers_ns,
 		.abandoned = is_ending,
 		.abandoned_arg = fs,
@@ -649,7 +658,7 @@ static char *answer_on_session(struct ckpt_fs *fs, const char *verb, const char 
 	if (!strcmp(verb, "resume"))
 		return answer_resume(fs, session);
 	if (!strcmp(verb, "commit"))
-		return answer_commit(fs, session, json_string_value(json_object_get(json, "metadata")), to);
+		return answer_commit(fs, session, json);
 	if (!strcmp(verb, "delete"))
 		return answer_delete(fs, session, json_is_true(json_object_get(json, "for_good")),
 				     json_is_true(json_object_get(json, "deleted_only")));
@@ -699,8 +708,7 @@ char *verbs_answer(struct ckpt_fs *fs, const char *request, int peer_fd)
 	else if (!strcmp(verb, "index"))
 		reply = answer_index(fs, &peer);
 	else if (!strcmp(verb, "begin") && to)
-		reply = answer_begin(fs, to, session, json_is_true(json_object_get(json, "add_only")),
-				     json_is_true(json_object_get(json, "force")));
+		reply = answer_begin(fs, to, session, json);
 	else if (!strcmp(verb, "should-save"))
 		reply = answer_should_save(fs, step, json);
 	else if (!strcmp(verb, "policy"))

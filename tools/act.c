@@ -43,11 +43,12 @@ static int act_at_rest(const char *store, const char *word, const char *session,
 int ckpt_act_ask(const char *store, const char *word, const char *session, const struct ckpt_verb_act *act,
 		 json_t **ret_reply)
 {
-	json_t *json = ckpt_need(json_pack("{s:s, s:b, s:s?, s:b, s:b, s:b, s:b, s:s?, s:s?, s:s?, s:I}", "verb",
-					   act->verb, "progress", 1, "session", session, "for_good", (int)act->for_good,
-					   "deleted_only", (int)act->deleted_only, "add_only", (int)act->add_only,
-					   "force", (int)act->force, "to", act->to, "metadata", act->metadata, "only",
-					   act->only, "version", (json_int_t)act->version));
+	json_t *json = ckpt_need(
+		json_pack("{s:s, s:b, s:s?, s:b, s:b, s:b, s:b, s:b, s:s?, s:s?, s:s?, s:s?, s:s?, s:I}", "verb",
+			  act->verb, "progress", 1, "session", session, "for_good", (int)act->for_good, "deleted_only",
+			  (int)act->deleted_only, "add_only", (int)act->add_only, "force", (int)act->force, "parents",
+			  (int)act->parents, "profile", act->profile, "event", act->event, "to", act->to, "metadata",
+			  act->metadata, "only", act->only, "version", (json_int_t)act->version));
 	CLEANUP_FREE char *request = ckpt_need(json_dumps(json, JSON_COMPACT));
 	CLEANUP_FREE char *text = NULL;
 	// It would be done all the same after who has asked for it gave up.

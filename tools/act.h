@@ -9,12 +9,14 @@
 struct ckpt_verb_act {
 	const char *verb; // as the mount knows it (fs/verbs.h)
 	bool for_good;
-	bool deleted_only;         // not if it was had back meanwhile
-	const char *to, *metadata; // or NULL
-	const char *only;          // warm: a glob, or NULL
-	bool add_only, force;      // begin
-	uint32_t version;          // restore
-	bool sessions;             // it is about an unfinished session, not about a step
+	bool deleted_only;           // not if it was had back meanwhile
+	const char *to, *metadata;   // or NULL
+	const char *only;            // warm: a glob, or NULL
+	bool add_only, force;        // begin, as is
+	bool parents;                // the folders on the way are made
+	const char *profile, *event; // commit: of the record; NULL: "generic", "verb"
+	uint32_t version;            // restore
+	bool sessions;               // it is about an unfinished session, not about a step
 	int (*at_rest)(struct ckpt_step *step, const struct ckpt_verb_act *act); // 0, -errno
 	const char *(*hint)(int error);                                          // what to do about that, or NULL
 	void *arg;                                                               // for at_rest

@@ -193,6 +193,39 @@ int ckpt_folders_place(struct ckpt_store *s, const char *path, char ret_id[CKPT_
 	return slash ? ckpt_store_folder_id(s, fd, true, ret_id) : 0;
 }
 
+// One on the way: `above` is open, and closed; the answer is open.
+static int make_one(struct ckpt_store *s, int above, bool is_top, const char *name)
+{
+	char id[CKPT_FOLDER_ID_LEN + 1] = "";
+	CLEANUP_FD int dirfd = above;
+	int rc = is_top ? 0 : ckpt_store_folder_id(s, dirfd, false, id);
+	struct ckpt_step *step = rc ? NULL : ckpt_step_find(s, id, name);
+
+	ckpt_step_unref(step);
+	if (step || (rc && rc != -ENOENT))
+		return step ? -EEXIST : rc;
+	rc = ckpt_sys.mkdir(dirfd, name, 0755);
+	return rc && rc != -EEXIST ? rc : ckpt_sys.open(dirfd, name, O_RDONLY | O_DIRECTORY, 0);
+}
+
+int ckpt_folders_make(struct ckpt_store *s, const char *path)
+{
+	const char *top = path;
+	int rc = check_path(path), fd = rc ? -1 : ckpt_sys.open(s->tree_fd, ".", O_RDONLY | O_DIRECTORY, 0);
+
+	rc = rc ? rc : MIN(fd, 0);
+	for (const char *slash; !rc && (slash = strchr(path, '/')); path = slash + 1) {
+		char name[CKPT_NAME_MAX + 1];
+
+		snprintf(name, sizeof(name), "%.*s", (int)(slash - path), path);
+		fd = make_one(s, TAKE_FD(fd), path == top, name);
+		rc = MIN(fd, 0);
+	}
+	if (fd >= 0)
+		ckpt_sys.close(fd);
+	return rc;
+}
+
 int ckpt_folders_open(struct ckpt_store *s, const char *folder_id)
 {
 	struct ckpt_folders f;

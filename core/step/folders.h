@@ -26,7 +26,10 @@ int ckpt_folders_open(struct ckpt_store *s, const char *folder_id);
 // points into path. -ENOENT, -ENOTDIR: no such folder; -EEXIST: something plain has the name; -EINVAL ... not a name.
 int ckpt_folders_place(struct ckpt_store *s, const char *path, char ret_id[CKPT_FOLDER_ID_LEN + 1],
 		       const char **ret_name);
-// The same of the folder alone, "" being the root.
+// Before that: the folders on the way are there, made where they were not. -EEXIST: a step has the name of one; -ENOTDIR: a file has;
+// -EINVAL ... not a name. What was made stays after a failure. They are on disk once an id is given (store_folder.h).
+int ckpt_folders_make(struct ckpt_store *s, const char *path);
+// As ckpt_folders_place(), of the folder alone, "" being the root.
 int ckpt_folders_place_folder(struct ckpt_store *s, const char *path, char ret_id[CKPT_FOLDER_ID_LEN + 1]);
 // The id of the folder of this path of len bytes, "" of the root; "?<id>" is one that is gone. -ENOENT: no step was ever in it.
 int ckpt_folders_id(const struct ckpt_folders *f, const char *path, size_t len, char ret_id[CKPT_FOLDER_ID_LEN + 1]);
