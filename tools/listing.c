@@ -29,9 +29,9 @@ static void explain_busy(const char *store, char **ret_why, char **ret_hint)
 		*ret_hint = ckpt_text("try again");
 		return;
 	}
-	if (!h.pid) { // a verb, which seldom takes long
-		*ret_why = ckpt_text("another ckptfs works on it");
-		*ret_hint = ckpt_text("try again when that has ended");
+	if (!h.pid) { // a verb does not say who it is
+		*ret_why = ckpt_text("another ckptfs command is at work on it");
+		*ret_hint = ckpt_text("wait until that has ended");
 		ckpt_holder_done(&h);
 		return;
 	}
