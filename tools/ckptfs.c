@@ -8,6 +8,9 @@
 //     output progress units   tables, JSON, failures; the bar; sizes, durations, times
 //     config         the store's settings, for people, JSON and -o
 //     listing where  steps and files as rows; conditions on them
+//     selection      the steps that a list of words names
+//     new_step step_files   a step made by a verb, filled past any mount; the files of one, into a directory
+//     copy_plan same_files  what one store has of another
 //     verb_*         the verbs; verb_mount also is mount.fuse.ckptfs
 //   fs/        serves a mount: FUSE requests in, replies out (fs/mount.h is its door)
 //   core/      what a store is (start at core/step/store.h and core/step/step.h), in rooms: base codec array record index, which
@@ -62,6 +65,7 @@ static const struct ckpt_verb verbs[] = {
 	{"sessions", "lists unfinished steps: live, interrupted, left over", ckpt_verb_sessions},
 	{"save", "copies a folder in, as a step", ckpt_verb_save},
 	{"get", "copies a step into a folder", ckpt_verb_get},
+	{"copy", "copies steps into another store", ckpt_verb_copy},
 	{"gc", "removes packs that nothing needs", ckpt_verb_gc},
 	{"index", "checks the index, or rebuilds it", ckpt_verb_index},
 	{"begin", "opens a staged step by hand", ckpt_verb_begin},

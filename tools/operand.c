@@ -2,6 +2,7 @@
 
 #include "core/base/util.h"
 #include "core/step/locate.h"
+#include "core/step/store.h"
 #include "tools/output.h"
 #include "tools/remote_place.h"
 
@@ -235,6 +236,98 @@ int ckpt_operand_take(const struct ckpt_words *words, struct ckpt_operand *ret_o
 	for (; !rc && next < words->count; next++)
 		o.steps[o.count++] = step_name(&s, words->at[next], &o);
 	search_end(&s);
+	if (rc) {
+		ckpt_operand_done(&o);
+		return rc;
+	}
+	*ret_operand = o;
+	return 0;
+}
+
+static int take_alone(const char *word, struct ckpt_operand *o)
+{
+	struct search s;
+	int rc;
+
+	*o = (struct ckpt_operand){0};
+	o->steps = ckpt_need(calloc(1, sizeof(*o->steps)));
+	o->folder = ckpt_text("%s", "");
+	search_begin(&s);
+	rc = take_named(&s, word, o);
+	search_end(&s);
+	return rc;
+}
+
+int ckpt_operand_source(const char *word, struct ckpt_operand *ret_operand)
+{
+	struct ckpt_operand o;
+	int rc = take_alone(word, &o);
+
+	if (rc) {
+		ckpt_operand_done(&o);
+		return rc == -ENOENT ? no_store(word) : rc;
+	}
+	*ret_operand = o;
+	return 0;
+}
+
+// Below a store, or in a mount, it would be a store in a store.
+static int check_place(const char *path)
+{
+	struct ckpt_location l;
+	struct ckpt_mounts mounts;
+	int rc = ckpt_mounts_read(&mounts);
+
+	if (rc != -ENOMEM)
+		rc = ckpt_locate(&mounts, path, &l);
+	if (!rc) {
+		ckpt_fail(path, "give another directory", "is in the store %s", l.store);
+		ckpt_location_done(&l);
+	}
+	ckpt_mounts_done(&mounts);
+	if (rc == -ENOMEM)
+		ckpt_need(NULL);
+	return !rc;
+}
+
+static int make_directory(const char *word, bool make, char **ret_path)
+{
+	CLEANUP_FREE char *path = NULL;
+	int rc = ckpt_operand_directory(word, &path);
+
+	if (!rc)
+		rc = check_place(path);
+	if (rc || !make)
+		return rc;
+	rc = ckpt_store_init_with(path, NULL, NULL);
+	if (rc == -ENOTEMPTY)
+		return ckpt_fail(word, "name a store, or a directory that is absent or empty",
+				 "has files and is not a store");
+	if (rc)
+		return ckpt_fail_errno(word, rc == -ENOENT ? "make the directory above it first" : NULL, rc);
+	*ret_path = TAKE_PTR(path);
+	return 0;
+}
+
+int ckpt_operand_target(const char *word, bool make, struct ckpt_operand *ret_operand)
+{
+	struct ckpt_operand o = {0};
+	int rc;
+
+	if (ckpt_is_remote_url(word)) {
+		o.in_bucket = true;
+		rc = ckpt_remote_target(word, make, &o.store);
+	} else {
+		rc = take_alone(word, &o);
+		if (!rc && is_url(word) && !ckpt_store_probe(o.store)) {
+			free(TAKE_PTR(o.store));
+			rc = -ENOENT;
+		}
+		if (rc == -ENOENT)
+			rc = make_directory(word, make, &o.store);
+	}
+	if (!rc && o.count)
+		rc = ckpt_usage(word, "name the STORE alone", "is a place in a store, where a STORE is wanted");
 	if (rc) {
 		ckpt_operand_done(&o);
 		return rc;

@@ -21,6 +21,11 @@ struct ckpt_operand {
 };
 
 int ckpt_operand_take(const struct ckpt_words *words, struct ckpt_operand *ret_operand);
+// One word that is a STORE, or leads into one: what it names there is the one STEP, or a folder. Options of -o are the verb's to judge.
+int ckpt_operand_source(const char *word, struct ckpt_operand *ret_operand);
+// One word that is a STORE which may be absent: one is made in a directory that is absent or empty, or at the URL. make false: nothing is
+// made, and where there is none the store is NULL.
+int ckpt_operand_target(const char *word, bool make, struct ckpt_operand *ret_operand);
 // A new name, the i-th of steps, which word was before: in the current directory of the mount, if that is where we are, as
 // mv(1) has it; malloc'ed.
 char *ckpt_operand_new_name(const struct ckpt_operand *operand, size_t i, const char *word);

@@ -111,12 +111,15 @@ int ckpt_remote_at_options(struct ckpt_remote_at *at)
 	return rc;
 }
 
-int ckpt_remote_operand(const struct ckpt_remote_at *at, char **ret_path)
+// without: the answer where there is no store, and no word of it is said; 0: that is a failure like others.
+static int take(const struct ckpt_remote_at *at, bool catches_up, int without, char **ret_path)
 {
 	char why[CKPT_OBJECTS_WHY_MAX];
 	int rc = ckpt_remote_place(at, ret_path, why);
 
-	if (!rc && !at->make) {
+	if (rc == -ENOENT && without)
+		return without;
+	if (!rc && catches_up) {
 		rc = catch_up(*ret_path);
 		if (rc)
 			free(TAKE_PTR(*ret_path));
@@ -124,4 +127,22 @@ int ckpt_remote_operand(const struct ckpt_remote_at *at, char **ret_path)
 	if (rc == -ENOMEM)
 		ckpt_need(NULL);
 	return rc ? fail(at->url, rc, why) : 0;
+}
+
+int ckpt_remote_operand(const struct ckpt_remote_at *at, char **ret_path)
+{
+	return take(at, !at->make, 0, ret_path);
+}
+
+int ckpt_remote_target(const char *url, bool make, char **ret_path)
+{
+	struct ckpt_remote_at at = {.url = url, .make = make};
+	int rc = ckpt_remote_at_options(&at);
+
+	if (rc)
+		return rc;
+	rc = take(&at, true, make ? 0 : -ENOENT, ret_path);
+	if (rc == -ENOENT)
+		*ret_path = NULL;
+	return rc == -ENOENT ? 0 : rc;
 }

@@ -10,3 +10,5 @@ bool ckpt_is_remote_url(const char *word);
 int ckpt_remote_init(const char *url);
 // malloc'ed. Says why on stderr; 0, or an exit status.
 int ckpt_remote_operand(const struct ckpt_remote_at *at, char **ret_path);
+// The same of a store that may be absent: it is made, or with make false *ret_path is NULL.
+int ckpt_remote_target(const char *url, bool make, char **ret_path);

@@ -35,6 +35,7 @@ WAITS = {"read", "pread64", "write", "pwrite64", "pwritev", "fsync", "fdatasync"
 VERBS = {
     "save": (["save", "STORE", "FOLDER", "3"], {"1": "1", "3": "3"}),
     "save without an index": (["save", "STORE", "FOLDER", "3"], {"1": "1", "3": "3"}),
+    "copy": (["copy", "SOURCE", "STORE"], {"1": "1", "3": "3"}),
     "rm": (["rm", "STORE", "1"], {}),
     "rm for good": (["rm", "--now", "--yes", "STORE", "1"], {}),
     "undelete": (["undelete", "STORE", "2"], {"1": "1", "2": "2"}),
@@ -70,20 +71,21 @@ class Trials:
         self.arguments, self.after = VERBS[name]
         self.base, self.store, self.report = (self.scratch / what for what in ("base", "store", "report"))
         self.files = {}  # of each seed
-        self.ckptfs("init", self.base)
+        self.source = self.scratch / "source"
+        for store in (self.base, self.source):
+            self.ckptfs("init", store)
         for seed in ("1", "2", "3"):
             folder = self.scratch / seed
             folder.mkdir()
             self.files[seed] = digests(trees.fill(folder, seed=seed, files=2))
-            if seed != "3":
-                self.ckptfs("save", self.base, folder, seed)
+            self.ckptfs("save", self.source if seed == "3" else self.base, folder, seed)
         self.ckptfs("rm", self.base, "2")
         if name in ("index", "save without an index"):
             shutil.rmtree(self.base / "index")
         self.looker = Looker(world, look_program())
 
     def words(self):
-        return [str(self.ckptfs), *({"STORE": str(self.store), "FOLDER": str(self.scratch / "3")}.get(word, word) for word in self.arguments)]
+        return [str(self.ckptfs), *({"STORE": str(self.store), "SOURCE": str(self.source), "FOLDER": str(self.scratch / "3")}.get(word, word) for word in self.arguments)]
 
     def run(self, n, how):
         """The verb with its call n so: (exit status, what it said, the calls)."""

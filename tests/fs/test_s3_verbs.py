@@ -144,3 +144,80 @@ def test_nothing_is_sent_to_a_server_that_ignores_conditions(ckptfs, scratch, mo
             there = [row["Key"] for row in client.list_objects_v2(Bucket=server.bucket).get("Contents", [])]
             assert there == ["run/store.json"]
             ckptfs("rm", "--now", "--yes", f"s3://{server.bucket}/run", "1000", check=False)
+
+
+# --- copy -----------------------------------------------------------------------------------------------------------------
+
+@pytest.fixture
+def local(scratch, ckptfs):
+    """A store on this machine with three steps, one of them in a folder, one pinned."""
+    path = scratch / "local"
+    ckptfs("init", path)
+    (path / "tree/run").mkdir()
+    for name in ("1000", "run/20", "500"):
+        folder = scratch / "folders" / name
+        folder.mkdir(parents=True)
+        trees.fill(folder, seed=name)
+        (folder / "nothing").mkdir()
+        os.link(folder / "config.json", folder / "again.json")
+        os.setxattr(folder / "config.json", "user.note", b"kept")
+        os.chmod(folder / "config.json", 0o640)
+        ckptfs("save", path, folder, name)
+    ckptfs("pin", path, "1000")
+    return path
+
+
+@pytest.fixture
+def machine(ckptfs, scratch, s3_server):
+    """machine("a") runs verbs with a work directory of its own."""
+    def make(name):
+        env = {key: value for key, value in os.environ.items() if not key.startswith("AWS_ENDPOINT")}
+        env["CKPTFS_WORK_DIR"] = str(scratch / f"machine-{name}")
+
+        def run(verb, *words, **how):
+            return ckptfs(verb, "-o", f"endpoint={s3_server.endpoint}", *words, env=env, **how)
+        return run
+    return make
+
+
+def test_a_store_moves_into_a_bucket_and_back_on_another_machine(local, machine, ckptfs, url, scratch):
+    a, b = machine("a"), machine("b")
+    sent = json.loads(a("copy", "--json", local, url).stdout)
+    assert (sent["steps"], sent["copied"], sent["failed"]) == (3, 3, 0) and sent["sent_bytes"] == sent["bytes"]
+    again = json.loads(a("copy", "--json", local, url).stdout)
+    assert (again["steps"], again["copied"], again["sent_bytes"]) == (3, 0, 0)
+    assert all(row["durable"] == "remote" for row in json.loads(a("ls", "--json", url).stdout))
+    said = b("copy", "--dry-run", local, url).stdout
+    assert said == "", "another machine sees what is there"
+    b("copy", url, scratch / "back")
+    for name in ("1000", "run/20", "500"):
+        x, y = (scratch / f"{store}-{name.replace('/', '-')}" for store in ("local", "back"))
+        ckptfs("get", local, name, x)
+        ckptfs("get", scratch / "back", name, y)
+        assert trees.files(x) == trees.files(y) and trees.describe(x) == trees.describe(y), name
+        assert os.stat(y / "config.json").st_ino == os.stat(y / "again.json").st_ino
+    rows = {row["name"]: row for row in ckptfs.json("ls", scratch / "back")}
+    assert {name: row["pinned"] for name, row in rows.items()} == {"1000": True, "run/20": False, "500": False}
+    assert sorted(rows, key=lambda name: rows[name]["committed_at"]) == ["1000", "run/20", "500"], "in the order of their commits"
+    ckptfs("verify", "--read-data", scratch / "back")
+
+
+def test_a_copy_into_a_bucket_goes_on_where_it_was(local, machine, url, fault_proxy, ckptfs, scratch):
+    """What was not sent waits on this machine; what was is not sent again."""
+    a = machine("a")
+    a("init", url)
+    a("copy", "--steps", "1000", local, url)
+    fault_proxy.play({"op": "PutObject", "do": "status", "status": 403, "code": "AccessDenied"})
+    done = a("copy", "-o", f"endpoint={fault_proxy.endpoint}", local, url, check=False)
+    assert done.returncode == 1 and "not in the object store yet" in done.stderr, done.stderr
+    assert machine("b")("ls", url).stdout.split() == ["1000"]
+    fault_proxy.play()
+    done = json.loads(a("copy", "--json", local, url).stdout)
+    assert (done["steps"], done["copied"], done["failed"]) == (3, 1, 0), "the second is there on this machine, the third was not tried"
+    fault_proxy.play({"op": "PutObject", "do": "status", "status": 403, "code": "AccessDenied"})
+    ckptfs("save", local, scratch / "folders/500", "600")
+    assert a("copy", "-o", f"endpoint={fault_proxy.endpoint}", local, url, check=False).returncode == 1
+    fault_proxy.play()
+    done = json.loads(a("copy", "--json", local, url).stdout)
+    assert (done["copied"], done["sent_bytes"]) == (0, 0), "nothing is missing but in the bucket"
+    assert sorted(machine("c")("ls", url).stdout.split()) == ["1000", "500", "600", "run/20"]

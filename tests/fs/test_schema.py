@@ -35,6 +35,7 @@ CASES = [
     (["sessions", "STORE"], "sessions", 0),
     (["promote", "STORE", "2000"], "ok", 0), (["promote", "STORE", "9"], "failure", 1),
     (["save", "STORE", "OUT", "4000"], "save", 0), (["get", "STORE", "4000", "GOT"], "save", 0), (["get", "STORE", "4000", "GOT"], "failure", 1),
+    (["copy", "--dry-run", "STORE", "COPY"], "copied", 0), (["copy", "STORE", "COPY"], "copied", 0), (["copy", "--steps", "9", "STORE", "COPY"], "failure", 1), (["copy", "STORE", "STORE"], "failure", 2),
     (["pin", "STORE", "1000"], "ok", 0), (["rm", "STORE", "1000"], "failure", 1), (["unpin", "STORE", "1000"], "ok", 0),
     (["mv", "STORE", "1000", "1001"], "ok", 0), (["rm", "STORE", "1001"], "ok", 0), (["ls", "STORE", "--trash"], "steps", 0),
     (["trash", "list", "STORE"], "trash", 0), (["trash", "list", "STORE", "9"], "failure", 1), (["trash", "mend", "STORE"], "failure", 2),
@@ -75,7 +76,7 @@ def filled(mount, commit, scratch):
 
 @pytest.mark.parametrize("mounted", [True, False], ids=["mounted", "at rest"])
 def test_every_verb_answers_as_the_schema_says(filled, mount, store, scratch, ckptfs, mounted):
-    places = {"STORE": store, "NEW": scratch / "new", "OUT": scratch / "out", "GOT": scratch / "got", "POINT": scratch / "point", "POLICY": scratch / "policy.json"}
+    places = {"STORE": store, "NEW": scratch / "new", "COPY": scratch / "copy", "OUT": scratch / "out", "GOT": scratch / "got", "POINT": scratch / "point", "POLICY": scratch / "policy.json"}
     places["POLICY"].write_text('{"preset": "eformer"}')
     verbs = set(ckptfs("help", "--words").stdout.split())
     assert {words[0] for words, _, _ in CASES} | WITHOUT_JSON == verbs, "a verb without a case here"

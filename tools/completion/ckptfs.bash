@@ -22,7 +22,7 @@ _ckptfs() {
 	elif [[ $word == -* ]]; then
 		mapfile -t COMPREPLY < <(compgen -W "$(grep '^-' <<<"$words")" -- "$word")
 		[[ ${COMPREPLY[*]} != *= ]] || compopt -o nospace
-	elif [[ $verb == mount || $verb == umount || $verb == init ]]; then
+	elif [[ $verb == mount || $verb == umount || $verb == init || $verb == copy ]]; then
 		mapfile -t COMPREPLY < <(compgen -d -- "$word")
 		compopt -o filenames
 	fi

@@ -2,8 +2,8 @@
 //
 //	inject REPORT PREFIX N HOW PROGRAM ARGUMENT...
 //
-// HOW is "kill", the number of an error, or "short" (of a pread, a write or a copy half is done), with "+" behind it when all calls from
-// the N-th on are to be so; N = 0: none is. Counted are the calls of all threads and children that a disk or a full machine can fail,
+// HOW is "kill", "stop" (of the program, which goes on from there with SIGCONT), the number of an error, or "short" (of a pread, a write or a copy half is done), with "+" behind it when all calls from
+// the N-th on are to be so; N = 0: none is. N may also be the name of a file: it is the first call whose path ends with it. Counted are the calls of all threads and children that a disk or a full machine can fail,
 // from the first one on whose path begins with PREFIX: what comes before is the loader's. A call that is to fail is not made.
 //
 // REPORT gets a line for each counted call, "NAME PATH": the path is that in the call, or of its first descriptor; before it stands "! " where
@@ -83,9 +83,9 @@ static const struct call {
 #define HALF_MAX (1 << 20)
 
 static FILE *report;
-static const char *prefix;
+static const char *prefix, *name; // name: of the file that is waited for, or NULL
 static long at, count, error;
-static bool sticky, kills, cuts, begun;
+static bool sticky, kills, stops, cuts, begun;
 static pid_t program;
 // A file, until it is removed: another one may get its inode's number then.
 static union file {
@@ -286,6 +286,13 @@ static bool is_counted(const struct seccomp_notif *n, const struct call *c, cons
 	return begun && (c->fd < 0 || (int)n->data.args[c->fd] > 2);
 }
 
+static bool is_named(const char *path)
+{
+	size_t len = strlen(path), end = name ? strlen(name) : 0;
+
+	return end && len >= end && !strcmp(path + len - end, name) && (len == end || path[len - end - 1] == '/');
+}
+
 static void answer(const struct seccomp_notif *n, const struct call *c, struct seccomp_notif_resp *resp)
 {
 	char path[512];
@@ -299,6 +306,8 @@ static void answer(const struct seccomp_notif *n, const struct call *c, struct s
 	if (!is_counted(n, c, path))
 		return;
 	count++;
+	if (!at && is_named(path))
+		at = count;
 	hit = at && (count == at || (sticky && count > at));
 	if (hit && cuts) {
 		done = half(n, c->name);
@@ -308,7 +317,9 @@ static void answer(const struct seccomp_notif *n, const struct call *c, struct s
 	again = syncs && is_lost(&file);
 	fprintf(report, "%s%s %s\n", again ? "!! " : hit ? "! " : "", c->name, path);
 	fflush(report);
-	if (!hit)
+	if (hit && stops)
+		kill(program, SIGSTOP);
+	if (!hit || stops)
 		return;
 	if (syncs && !kills && lost_count < SYNCED_MAX)
 		lost[lost_count++] = file;
@@ -350,8 +361,10 @@ int main(int argc, char **argv)
 		fail(argv[1]);
 	prefix = argv[2];
 	at = atol(argv[3]);
+	name = at || !strcmp(argv[3], "0") ? NULL : argv[3];
 	sticky = strchr(argv[4], '+');
 	kills = !strncmp(argv[4], "kill", 4);
+	stops = !strncmp(argv[4], "stop", 4);
 	cuts = !strncmp(argv[4], "short", 5);
 	error = atol(argv[4]);
 	serve(start(argv + 5));
