@@ -41,7 +41,8 @@ enum ckpt_act_kind {
 #define CKPT_FLAG_PINNED 1u
 #define CKPT_FLAG_TEMPORARY 2u
 #define CKPT_ACT_ANY UINT64_MAX
-#define CKPT_ACT_MODE_MAX 07777u // permissions of a plain file or folder, without its type
+#define CKPT_STATE_VERSION_MAX (UINT32_MAX / 2) // of what others say: there is always a next one
+#define CKPT_ACT_MODE_MAX 07777u                // permissions of a plain file or folder, without its type
 
 struct ckpt_act {
 	enum ckpt_act_kind kind;

@@ -69,27 +69,6 @@ static void jumped_done(struct jumped *jumped)
 	ckpt_state_free(jumped->to);
 }
 
-// A copy goes when nobody needs it: a newer snapshot has what it said.
-static int read_copy(struct ckpt_journal *j, const struct ckpt_operation *op, struct jumped *ret)
-{
-	struct ckpt_jump jump;
-	uint64_t seq;
-	int rc = ckpt_jump_decode(op->body, op->len, &jump);
-
-	if (rc)
-		return rc;
-	ckpt_lock_take(&j->lock);
-	seq = ckpt_state_remote(j->state).seq;
-	ckpt_lock_drop(&j->lock);
-	if (ret->at.seq) // one is alone in its entry
-		return -EBADMSG;
-	ret->at.seq = jump.seq;
-	if (jump.seq <= seq)
-		return 0;
-	rc = ckpt_jump_copy_read(j->objects, j->store_id, &jump, &ret->at, &ret->to);
-	return rc == -ENOENT ? -ESTALE : rc;
-}
-
 // A replay after -ENOMEM finds the first operations of the entry applied: they are void then.
 static int apply_operations(struct ckpt_journal *j, const struct ckpt_log_entry *entry, struct jumped *jumped)
 {
@@ -115,15 +94,18 @@ static int apply_operations(struct ckpt_journal *j, const struct ckpt_log_entry 
 	return 0;
 }
 
+// A copy goes when nobody needs it: a newer snapshot has what it said.
 static int apply_entry(void *arg, const struct ckpt_log_entry *entry)
 {
 	CLEANUP(jumped_done) struct jumped jumped = {0};
 	struct ckpt_journal *j = arg;
-	struct ckpt_operation op;
-	int rc = 0;
+	uint64_t seq;
+	int rc;
 
-	for (size_t cursor = 0; !rc && ckpt_log_entry_next(entry, &cursor, &op);)
-		rc = op.kind == CKPT_JUMP_KIND ? read_copy(j, &op, &jumped) : 0;
+	ckpt_lock_take(&j->lock);
+	seq = ckpt_state_remote(j->state).seq;
+	ckpt_lock_drop(&j->lock);
+	rc = ckpt_jump_of_entry(j->objects, j->store_id, entry, seq, &jumped.at, &jumped.to);
 	return rc ? rc : apply_operations(j, entry, &jumped);
 }
 
@@ -261,6 +243,11 @@ void ckpt_journal_close(struct ckpt_journal *j)
 	pthread_cond_destroy(&j->quiet);
 	ckpt_lock_done(&j->lock);
 	free(j);
+}
+
+const char *ckpt_journal_node(const struct ckpt_journal *j)
+{
+	return j->node;
 }
 
 uint64_t ckpt_journal_damaged(struct ckpt_journal *j)

@@ -26,8 +26,9 @@ enum ckpt_journal_mode {
 // node: the id of this one, that its operations have.
 int ckpt_journal_open(struct ckpt_objects *objects, const char *store_id, const char *node, enum ckpt_journal_mode mode,
 		      struct ckpt_journal **ret_journal, uint64_t *ret_damaged);
-void ckpt_journal_close(struct ckpt_journal *j);       // NULL is fine
-uint64_t ckpt_journal_damaged(struct ckpt_journal *j); // the first entry that was passed over; 0: none
+void ckpt_journal_close(struct ckpt_journal *j);             // NULL is fine
+const char *ckpt_journal_node(const struct ckpt_journal *j); // the id of this node; borrowed
+uint64_t ckpt_journal_damaged(struct ckpt_journal *j);       // the first entry that was passed over; 0: none
 
 // 0: it has happened, durably. -ESTALE: the state does not allow it, nothing has changed. *ret_unknown: whether nobody knows what came of
 // it (-EIO, -ETIMEDOUT, -ECANCELED); ckpt_journal_settle() says. All else: it was not appended. frees: it frees room (objects.h).

@@ -356,6 +356,32 @@ int ckpt_jump_copy_read(struct ckpt_objects *objects, const char *store_id, cons
 	return ckpt_jump_state(store_id, jump->seq, data, len, ret_at, ret_state);
 }
 
+static int find_jump(const struct ckpt_log_entry *entry, struct ckpt_jump *ret)
+{
+	struct ckpt_operation op;
+	int rc = 0;
+
+	*ret = (struct ckpt_jump){0};
+	for (size_t cursor = 0; !rc && ckpt_log_entry_next(entry, &cursor, &op);)
+		if (op.kind == CKPT_JUMP_KIND) // one is alone in its entry
+			rc = ret->seq ? -EBADMSG : ckpt_jump_decode(op.body, op.len, ret);
+	return rc;
+}
+
+int ckpt_jump_of_entry(struct ckpt_objects *objects, const char *store_id, const struct ckpt_log_entry *entry,
+		       uint64_t remote_seq, struct ckpt_log_position *ret_at, struct ckpt_state **ret_to)
+{
+	struct ckpt_jump jump;
+	int rc = find_jump(entry, &jump);
+
+	*ret_at = (struct ckpt_log_position){.seq = jump.seq};
+	*ret_to = NULL;
+	if (rc || jump.seq <= remote_seq)
+		return rc;
+	rc = ckpt_jump_copy_read(objects, store_id, &jump, ret_at, ret_to);
+	return rc == -ENOENT ? -ESTALE : rc;
+}
+
 struct copies {
 	ckpt_log_needed_fn *is_needed;
 	void *arg;

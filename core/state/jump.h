@@ -39,6 +39,10 @@ int ckpt_jump_copy_put(struct ckpt_objects *objects, uint64_t seq, const void *d
 // The one that a JUMP means.
 int ckpt_jump_copy_read(struct ckpt_objects *objects, const char *store_id, const struct ckpt_jump *jump,
 			struct ckpt_log_position *ret_at, struct ckpt_state **ret_state);
+// That of the JUMP of an entry, for a state that has read the remote's log up to remote_seq. *ret_at: where it leads, SEQ 0: the entry has none;
+// *ret_to NULL: it has none, or one that was passed already. -ESTALE: the copy is gone; -EBADMSG: more than one JUMP.
+int ckpt_jump_of_entry(struct ckpt_objects *objects, const char *store_id, const struct ckpt_log_entry *entry,
+		       uint64_t remote_seq, struct ckpt_log_position *ret_at, struct ckpt_state **ret_to);
 // Removes those in which no record and no content is needed any more (is_needed() with CKPT_SPAN_COPY, as of ckpt_log_trim()), and which no JUMP means
 // that is read again from an own snapshot of the node's log.
 int ckpt_jump_copies_trim(struct ckpt_objects *objects, const char *store_id, ckpt_log_needed_fn *is_needed, void *arg);

@@ -9,24 +9,7 @@
 
 #include <stdio.h>
 
-// pull := length of host u16, zero u16, acts u32, host, up to a multiple of 8 with zeros, act*, entry
-// act  := kind u16, zero u16, length u32, body, up to a multiple of 8 with zeros
-enum {
-	PULL_HOST_LEN = 0,
-	PULL_ACTS = 4,
-	PULL_BYTES = 8,
-
-	ACT_KIND = 0,
-	ACT_LEN = 4,
-	ACT_BYTES = 8,
-};
-
 #define VERSIONS_OF_MERGE 3u // at most so many are added by one
-
-static size_t padded(size_t len)
-{
-	return (len + 7) & ~(size_t)7;
-}
 
 // --- Comparing --------------------------------------------------------------------------------------------------------
 
@@ -326,116 +309,12 @@ struct pull {
 	const char *store_id;
 	struct ckpt_span at; // of the body
 	const uint8_t *body;
-	char host[CKPT_PULL_HOST_MAX + 1];
-	const uint8_t *acts;
-	size_t acts_len;
-	uint32_t act_count;
-	const uint8_t *entry_data;
-	size_t entry_len;
+	struct ckpt_pulled is;
 	struct ckpt_log_entry entry;
 	const struct ckpt_state
 		*to; // of a jump: what takes the place of all that was read of the remote's log; else NULL
 	struct ckpt_state_step **bases; // of each changed step, as the remote had it before; owned
 };
-
-static bool next_act(const struct pull *p, size_t *cursor, struct ckpt_operation *ret)
-{
-	const uint8_t *at = p->acts + *cursor;
-
-	if (p->acts_len - *cursor < ACT_BYTES || ckpt_get32(at + ACT_LEN) > p->acts_len - *cursor - ACT_BYTES)
-		return false;
-	*ret = (struct ckpt_operation){
-		.kind = ckpt_get16(at + ACT_KIND), .body = at + ACT_BYTES, .len = ckpt_get32(at + ACT_LEN)};
-	*cursor += ACT_BYTES + padded(ret->len);
-	return *cursor <= p->acts_len && !ckpt_get16(at + ACT_KIND + 2);
-}
-
-bool ckpt_pull_is_host(const char *host, size_t len)
-{
-	return len && len <= CKPT_PULL_HOST_MAX && !memchr(host, '\0', len) && !ckpt_name_check(host, len);
-}
-
-static int check_record(const struct pull *p, const struct ckpt_act *a)
-{
-	struct ckpt_record r;
-	int rc = ckpt_act_has_record(a->kind) ? ckpt_record_decode(a->record, a->record_len, &r) : 0;
-
-	if (rc || !ckpt_act_has_record(a->kind))
-		return rc;
-	rc = strcmp(r.store_id, p->store_id) || r.summary.deleted || !*r.summary.session ||
-			     r.summary.version > CKPT_STATE_VERSION_MAX
-		     ? -EBADMSG
-		     : 0;
-	ckpt_record_done(&r);
-	return rc;
-}
-
-// Behind its acts stands the entry: it ends where the body ends.
-static int take_acts(struct pull *p, size_t left)
-{
-	struct ckpt_operation op;
-	size_t cursor = 0;
-
-	p->acts_len = left;
-	for (uint32_t i = 0; i < p->act_count; i++) {
-		struct ckpt_act a;
-		int rc;
-
-		if (!next_act(p, &cursor, &op) || op.kind == CKPT_ACT_SET || op.kind == CKPT_ACT_EXPIRE ||
-		    ckpt_act_is_of_remote(op.kind) || ckpt_act_decode(op.kind, op.body, op.len, &a))
-			return -EBADMSG;
-		rc = check_record(p, &a);
-		if (rc)
-			return rc;
-	}
-	p->acts_len = cursor;
-	p->entry_data = p->acts + cursor;
-	p->entry_len = left - cursor;
-	return 0;
-}
-
-static int take_body(struct pull *p, const struct ckpt_operation *op)
-{
-	size_t host_len = op->len < PULL_BYTES ? 0 : ckpt_get16(p->body + PULL_HOST_LEN);
-
-	if (op->len < PULL_BYTES + padded(host_len) || host_len > CKPT_PULL_HOST_MAX ||
-	    ckpt_get16(p->body + PULL_HOST_LEN + 2))
-		return -EBADMSG;
-	memcpy(p->host, p->body + PULL_BYTES, host_len);
-	if (host_len && !ckpt_pull_is_host(p->host, host_len))
-		return -EBADMSG;
-	p->act_count = ckpt_get32(p->body + PULL_ACTS);
-	p->acts = p->body + PULL_BYTES + padded(host_len);
-	return take_acts(p, op->len - PULL_BYTES - padded(host_len));
-}
-
-static int check_operation(const struct pull *p, const struct ckpt_operation *op)
-{
-	struct ckpt_act a;
-	int rc;
-
-	if (op->kind == CKPT_PULL_KIND)
-		return -EBADMSG;
-	if (op->kind >= CKPT_ACT_KINDS)
-		return op->required ? -ENOTSUP : 0;
-	rc = ckpt_act_decode(op->kind, op->body, op->len, &a);
-	if (!rc && a.version > CKPT_STATE_VERSION_MAX)
-		rc = -EBADMSG;
-	return rc ? rc : check_record(p, &a);
-}
-
-// All of it can be applied.
-static int check_entry(struct pull *p)
-{
-	struct ckpt_operation op;
-	int rc = ckpt_log_entry_decode(p->entry_data, p->entry_len, &p->entry);
-
-	if (!rc && strcmp(p->entry.store_id, p->store_id))
-		rc = -EBADMSG;
-	for (size_t cursor = 0; !rc && ckpt_log_entry_next(&p->entry, &cursor, &op);)
-		rc = check_operation(p, &op);
-	return rc;
-}
 
 // The most versions that a changed step may have in the remote's log afterwards.
 static size_t versions_to_come(const struct pull *p, const struct ckpt_state_step *c)
@@ -569,11 +448,11 @@ static int apply_acts(struct pull *p, const struct ckpt_operation *pull)
 	size_t cursor = 0;
 	int rc = 0;
 
-	for (uint32_t i = 0; i < p->act_count && rc >= 0; i++) {
+	for (uint32_t i = 0; i < p->is.act_count && rc >= 0; i++) {
 		struct ckpt_operation op;
 		struct ckpt_span at = p->at;
 
-		(void)next_act(p, &cursor, &op);
+		(void)ckpt_pulled_next(&p->is, &cursor, &op);
 		memcpy(op.node, pull->node, sizeof(op.node));
 		op.number = pull->number;
 		op.actor = pull->actor;
@@ -592,10 +471,10 @@ static int pull_entry(struct pull *p, const struct ckpt_operation *op)
 
 	if (p->entry.seq != s->remote.seq + 1 || memcmp(p->entry.before, s->remote.sha256, CKPT_SHA256_LEN) != 0)
 		return CKPT_STATE_VOID;
-	ckpt_sha256(p->entry_data, p->entry_len, next.sha256);
+	ckpt_sha256(p->is.entry, p->is.entry_len, next.sha256);
 	rc = ckpt_state_make_node_room(s, p->entry.count + 1);
 	if (!rc)
-		rc = make_changed_room(s, p->act_count * 3);
+		rc = make_changed_room(s, p->is.act_count * 3);
 	if (!rc && (rc = lift(p)) == 0) {
 		rc = apply_entry(p);
 		lower(p, !strcmp(p->entry.node, op->node));
@@ -660,13 +539,13 @@ static int attach(struct pull *p, const struct ckpt_operation *op)
 
 	if (s->host)
 		return CKPT_STATE_VOID;
-	if (!*p->host || p->act_count || !op->number)
+	if (!*p->is.host || p->is.act_count || !op->number)
 		return -EBADMSG;
 	rc = ckpt_state_steps(s, &steps, &count);
 	if (!rc)
 		rc = make_changed_room(s, count);
 	if (!rc)
-		rc = (s->host = strdup(p->host)) ? 0 : -ENOMEM;
+		rc = (s->host = strdup(p->is.host)) ? 0 : -ENOMEM;
 	for (size_t i = 0; i < count && !rc; i++)
 		add_changed(s, ckpt_table_find(s, steps[i]->id), op->number);
 	return rc;
@@ -674,15 +553,15 @@ static int attach(struct pull *p, const struct ckpt_operation *op)
 
 static int apply_pull(struct pull *p, const struct ckpt_operation *op)
 {
-	int rc = take_body(p, op);
+	int rc = ckpt_pull_decode(p->store_id, op->body, op->len, &p->is);
 
 	if (rc)
 		return rc;
-	if (!p->entry_len)
+	if (!p->is.entry_len)
 		return attach(p, op);
-	if (!p->s->host || *p->host)
+	if (!p->s->host || *p->is.host)
 		return p->s->host ? -EBADMSG : CKPT_STATE_VOID;
-	rc = check_entry(p);
+	rc = ckpt_pulled_entry(&p->is, p->store_id, &p->entry);
 	return rc ? rc : pull_entry(p, op);
 }
 
@@ -697,46 +576,6 @@ int ckpt_shared_pull(struct ckpt_state *s, const char *store_id, const struct ck
 	if (rc >= 0)
 		ckpt_state_add_node(s, ckpt_state_node_place(s, op->node), op->node, op->number);
 	return rc;
-}
-
-int ckpt_pull_check(const char *store_id, const void *body, size_t len)
-{
-	const struct ckpt_operation op = {.body = body, .len = len};
-	struct pull p = {.store_id = store_id, .body = body};
-	int rc = take_body(&p, &op);
-
-	return rc || !p.entry_len ? rc : check_entry(&p);
-}
-
-int ckpt_pull_encode(const struct ckpt_pull *pull, void **ret_body, size_t *ret_len)
-{
-	size_t host_len = strlen(pull->host), len = PULL_BYTES + padded(host_len) + pull->entry_len;
-	uint8_t *body, *at;
-
-	if (host_len > CKPT_PULL_HOST_MAX)
-		return -EINVAL;
-	for (uint32_t i = 0; i < pull->act_count; i++)
-		len += ACT_BYTES + padded(pull->acts[i].len);
-	if (len > CKPT_LOG_OPERATIONS_BYTES_MAX)
-		return -EFBIG;
-	body = ckpt_calloc(1, len);
-	if (!body)
-		return -ENOMEM;
-	ckpt_put16(body + PULL_HOST_LEN, (uint16_t)host_len);
-	ckpt_put32(body + PULL_ACTS, pull->act_count);
-	memcpy(body + PULL_BYTES, pull->host, host_len);
-	at = body + PULL_BYTES + padded(host_len);
-	for (uint32_t i = 0; i < pull->act_count; i++) {
-		ckpt_put16(at + ACT_KIND, pull->acts[i].kind);
-		ckpt_put32(at + ACT_LEN, (uint32_t)pull->acts[i].len);
-		memcpy(at + ACT_BYTES, pull->acts[i].body, pull->acts[i].len);
-		at += ACT_BYTES + padded(pull->acts[i].len);
-	}
-	if (pull->entry_len)
-		memcpy(at, pull->entry, pull->entry_len);
-	*ret_body = body;
-	*ret_len = len;
-	return 0;
 }
 
 // --- What it says -------------------------------------------------------------------------------------------------------

@@ -22,24 +22,8 @@
 #pragma once
 
 #include "core/log/log.h"
+#include "core/state/pull.h"
 #include "core/state/state.h"
-
-#define CKPT_PULL_KIND 256u // of an operation, beside those of act.h; only in the log of a node
-#define CKPT_PULL_HOST_MAX 63u
-
-struct ckpt_pull {
-	const char *
-		host; // of this node, for names of conflicts: at most CKPT_PULL_HOST_MAX bytes of a name; of the attaching one only, else ""
-	const void *entry; // of the remote's log; its length 0: attaches
-	size_t entry_len;
-	// Acts of this node on top of it, each on a changed step: the bodies.
-	const struct ckpt_operation *acts; // kind, body and len are read
-	uint32_t act_count;
-};
-// Whether it could be applied, before it is appended: -EBADMSG damaged or hostile, -ENOTSUP newer, and required.
-int ckpt_pull_check(const char *store_id, const void *body, size_t len);
-// malloc'ed; -EINVAL, -EFBIG, -ENOMEM.
-int ckpt_pull_encode(const struct ckpt_pull *pull, void **ret_body, size_t *ret_len);
 
 bool ckpt_state_is_attached(const struct ckpt_state *state);
 struct ckpt_log_position ckpt_state_remote(const struct ckpt_state *state);
@@ -65,7 +49,6 @@ int ckpt_state_jump(struct ckpt_state *state, const struct ckpt_operation *op, c
 
 // --- For core/state -----------------------------------------------------------------------------------------------------
 
-bool ckpt_pull_is_host(const char *host, size_t len);
 // A changed step of a snapshot: step is in the table, or NULL where it is gone. On success it has shared. 0, -ENOMEM.
 int ckpt_shared_take(struct ckpt_state *s, const char *id, struct ckpt_state_step *step, struct ckpt_state_step *shared,
 		     uint64_t since, uint64_t latest);

@@ -51,8 +51,6 @@ struct ckpt_state {
 	struct ckpt_condemned_table condemned;
 };
 
-#define CKPT_STATE_VERSION_MAX (UINT32_MAX / 2) // of what others say: there is always a next one
-
 int ckpt_table_init(struct ckpt_state *s); // 0, -ENOMEM; ckpt_table_done() is due in both cases
 void ckpt_table_done(struct ckpt_state *s);
 
