@@ -41,6 +41,7 @@ static const struct ckpt_verb verbs[] = {
 	{"umount", "waits for pending work, then unmounts", ckpt_verb_umount},
 	{"ls", "lists steps, or the files of a step", ckpt_verb_ls},
 	{"info", "shows one store or step in full", ckpt_verb_info},
+	{"log", "shows what happened, and who did it", ckpt_verb_log},
 	{"latest", "prints the name of the newest step", ckpt_verb_latest},
 	{"resolve", "prints which checkpoint a run loads when it starts", ckpt_verb_resolve},
 	{"cat", "writes a file of a step to stdout", ckpt_verb_cat},

@@ -66,6 +66,7 @@ int ckpt_verb_index(int argc, char **argv);
 int ckpt_verb_info(int argc, char **argv);
 int ckpt_verb_init(int argc, char **argv);
 int ckpt_verb_latest(int argc, char **argv);
+int ckpt_verb_log(int argc, char **argv);
 int ckpt_verb_ls(int argc, char **argv);
 int ckpt_verb_mount(int argc, char **argv);
 int ckpt_verb_mv(int argc, char **argv);

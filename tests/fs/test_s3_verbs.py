@@ -62,6 +62,26 @@ def test_a_step_is_fetched_by_a_machine_that_has_nothing_else(elsewhere, verb, s
     assert said["packed_bytes"] > 0 and said["raw_bytes"] == 0
 
 
+def test_the_log_says_on_which_node_each_act_was_done_and_each_once(elsewhere, verb, ckptfs):
+    os.rename(elsewhere / "3000", elsewhere / "4000")
+    elsewhere.wait()
+    verb("pin", "1000")
+    verb("rm", "2000")
+    verb("wait", "--remote")
+    there = json.loads((elsewhere.work_dir / "store.json").read_text())["node"]
+    want = [("delete", "2000", False), ("pin", "1000", False), ("rename", "4000", True), *[("commit", name, True) for name in ("3000", "2000", "1000")]]
+
+    def acts(rows):
+        return [(row["operation"], row["step"], row["by"]["node"] == there) for row in rows if row["operation"] != "attach"]
+    rows = json.loads(verb("log", "--json").stdout)
+    assert acts(rows) == want
+    assert {(row["by"]["host"] is None) == (row["by"]["node"] == there) for row in rows} == {True}
+    lines = verb("log").stdout.splitlines()
+    assert lines[0].split()[-1] == "NODE" and there[:8] in lines[3] and "3000 -> 4000" in lines[3]
+    assert json.loads(verb("log", "4000", "-n", "1", "--json").stdout)[0]["from"] == "3000"
+    wait_until(lambda: acts(ckptfs.json("log", elsewhere.path)) == want, what="the acts of the other node")
+
+
 def test_the_options_are_kept_for_the_next_verb(elsewhere, verb):
     verb("ls")
     assert verb("ls", endpoint=None).stdout.split() == ["1000", "2000", "3000"]
