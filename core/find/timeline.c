@@ -167,7 +167,7 @@ static int add_operation(struct reader *r, const struct ckpt_operation *op, stru
 
 	if (op->kind != CKPT_PULL_KIND)
 		return add_row(r, from, op);
-	rc = ckpt_pull_decode(op->body, op->len, &p);
+	rc = ckpt_pull_decode(r->store_id, op->body, op->len, &p);
 	if (rc)
 		return rc;
 	return p.entry_len ? add_pulled(r, op, &p, from) : add_row(r, from, op);
