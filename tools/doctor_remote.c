@@ -46,26 +46,44 @@ static void check_condition(struct ckpt_doctor *d, struct ckpt_objects *o, const
 					: NULL);
 }
 
-static void tell_seen(struct ckpt_doctor *d, const struct ckpt_remote_seen *seen)
+// An entry that a server does not give now is no damaged one: only damage is mended with a copy of the bucket.
+static void tell_unread(struct ckpt_doctor *d, struct ckpt_objects *o, const struct ckpt_remote_seen *seen)
 {
-	char key[CKPT_LOG_KEY_MAX], when[CKPT_TIME_MAX];
+	char key[CKPT_LOG_KEY_MAX];
+	CLEANUP_FREE char *why = NULL;
+	const char *hint = NULL;
+
+	ckpt_log_key(seen->unread, key);
+	switch (seen->error) {
+	case -EBADMSG:
+		why = ckpt_text("it is damaged, or does not follow the one before");
+		hint = "nodes show what was before that entry: put the object back from a copy of the bucket";
+		break;
+	case -ENOTSUP:
+		why = ckpt_text("a newer ckptfs has put it");
+		hint = "install a newer ckptfs: nodes show what was before that entry";
+		break;
+	case -ESTALE:
+		why = ckpt_text("it was removed, and no snapshot that can be read replaces it");
+		hint = "try again: another node may have put a snapshot meanwhile";
+		break;
+	default:
+		why = cause(o, seen->error);
+	}
+	ckpt_doctor_tell(d, "remote_store", true, false, ckpt_text("%s cannot be read: %s", key, why),
+			 hint ? ckpt_text("%s", hint) : NULL);
+}
+
+static void tell_seen(struct ckpt_doctor *d, struct ckpt_objects *o, const struct ckpt_remote_seen *seen)
+{
+	char when[CKPT_TIME_MAX];
 	CLEANUP_FREE char *snapshot = seen->snapshot
 					      ? ckpt_text("the newest snapshot is of entry %" PRIu64 ", %s",
 							  seen->snapshot, ckpt_time_local(seen->snapshot_ns, when))
 					      : ckpt_text("no snapshot yet");
 
-	ckpt_log_key(seen->unread, key);
 	if (seen->unread)
-		ckpt_doctor_tell(
-			d, "remote_store", true, false,
-			ckpt_text("%s cannot be read: %s", key,
-				  seen->error == -EBADMSG   ? "it is damaged, or does not follow the one before"
-				  : seen->error == -ENOTSUP ? "a newer ckptfs has put it"
-							    : strerror(-seen->error)),
-			ckpt_text(seen->error == -ENOTSUP
-					  ? "install a newer ckptfs: nodes show what was before that entry"
-					  : "nodes show what was before that entry: put the object back from a "
-					    "copy of the bucket"));
+		tell_unread(d, o, seen);
 	else
 		ckpt_doctor_tell(d, "remote_store", true, true,
 				 ckpt_text("format %" PRIu64 ", %" PRIu64 " steps, %" PRIu64 " entries in the log; %s",
@@ -86,7 +104,7 @@ static void check_store(struct ckpt_doctor *d, struct ckpt_objects *o, const str
 	}
 	rc = ckpt_remote_look(o, &seen);
 	if (!rc)
-		tell_seen(d, &seen);
+		tell_seen(d, o, &seen);
 	else if (rc == -ENOENT)
 		ckpt_doctor_tell(d, name, true, true, ckpt_text("none yet: the first mount for writing makes it"),
 				 NULL);

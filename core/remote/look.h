@@ -11,7 +11,7 @@ struct ckpt_remote_seen {
 	uint64_t snapshot; // the entry of the newest one; 0: there is none
 	int64_t snapshot_ns;
 	uint64_t unread; // the entry that cannot be read, with `error`; 0
-	int error;       // -EBADMSG damaged, -ENOTSUP newer, or of the objects
+	int error;       // -EBADMSG damaged, -ENOTSUP newer, -ESTALE trimmed, or of the objects: it may be there
 	uint64_t steps;  // that are listed
 };
 

@@ -178,9 +178,17 @@ def test_a_log_that_cannot_be_read_to_its_end_fails_and_names_the_entry(node, do
     first.wait("1000")
     first.umount()
     fault_proxy.play({"op": WRITES, "do": "status", "status": 403})
-    client.put_object(Bucket=s3_server.bucket, Key=s3_prefix + "log/0000000000000001", Body=b"damaged")
+    entry = "log/0000000000000001"
+    client.put_object(Bucket=s3_server.bucket, Key=s3_prefix + entry, Body=b"damaged")
     checks = doctor(url, status=1, endpoint=fault_proxy.endpoint)
-    assert failures(checks) == ["remote_store"] and "log/0000000000000001" in checks["remote_store"]["detail"]
+    assert failures(checks) == ["remote_store"] and entry in checks["remote_store"]["detail"]
+    assert "a copy of the bucket" in checks["remote_store"]["hint"]
+    fault_proxy.play({"op": "GetObject", "key": f"*{entry}", "do": "status", "status": 403, "code": "AccessDenied"},
+                     {"op": WRITES, "do": "status", "status": 403})
+    checks = doctor(url, status=1, endpoint=fault_proxy.endpoint)
+    assert failures(checks) == ["remote_store"] and entry in checks["remote_store"]["detail"]
+    assert "403 AccessDenied" in checks["remote_store"]["detail"] and not checks["remote_store"]["hint"], "it is not damaged"
+    fault_proxy.play({"op": WRITES, "do": "status", "status": 403})
     client.put_object(Bucket=s3_server.bucket, Key=s3_prefix + "store.json", Body=b"{}")
     assert failures(doctor(url, status=1, endpoint=fault_proxy.endpoint)) == ["remote_store"]
 
