@@ -1,6 +1,7 @@
 // The settings of the bucket that cost money, or that remove what a store needs.
 //
-// A server without such settings answers that it cannot, or with something else: both mean that there are none.
+// A server without such settings answers that it cannot, or with a document of another kind: both mean that there are none. An answer that
+// cannot be read is no such document: the setting is then not known.
 #include "backends/s3_describe.h"
 #include "backends/s3_parts.h"
 #include "backends/s3_xml.h"
@@ -24,12 +25,30 @@ struct rules {
 
 enum answer { ANSWER, NONE, REFUSED, FAILED };
 
-// ANSWER: the request is the caller's, with its text.
-static enum answer ask(struct ckpt_s3 *s3, const char *query, struct ckpt_s3_request **ret_request)
+static int parse(const struct ckpt_s3_request *r, const char *root, struct ckpt_s3_field *fields, size_t count)
+{
+	return ckpt_s3_fields_parse(r->text.data ? r->text.data : "", r->text.len, root, fields, count);
+}
+
+// Others of 4xx say nothing of the setting: a busy server, a request that came too late.
+static bool says_none(const struct ckpt_s3_request *r, int rc)
+{
+	return rc != -EAGAIN && (r->status == 400 || r->status == 404 || r->status == 405 || r->status == 501);
+}
+
+static bool is_of_another_kind(const struct ckpt_s3_request *r, const char *root)
+{
+	return parse(r, root, NULL, 0) == -EBADMSG && !parse(r, NULL, NULL, 0);
+}
+
+// root: of the answer. ANSWER: the request is the caller's, with its text.
+static enum answer ask(struct ckpt_s3 *s3, const char *query, const char *root, struct ckpt_s3_request **ret_request)
 {
 	CLEANUP(ckpt_s3_request_free) struct ckpt_s3_request *r = ckpt_s3_request_new(s3, "GET", NULL);
+	char why[CKPT_OBJECTS_WHY_MAX];
 	int rc;
 
+	ckpt_s3_newest(s3, why); // of what was refused before
 	if (!r)
 		return FAILED;
 	r->query = query;
@@ -37,9 +56,17 @@ static enum answer ask(struct ckpt_s3 *s3, const char *query, struct ckpt_s3_req
 	if (rc == -EACCES)
 		return REFUSED;
 	if (rc)
-		return r->status / 100 == 4 || r->status == 501 ? NONE : FAILED;
+		return says_none(r, rc) ? NONE : FAILED;
+	if (is_of_another_kind(r, root))
+		return NONE;
 	*ret_request = TAKE_PTR(r);
 	return ANSWER;
+}
+
+static enum answer fail_to_read(struct ckpt_s3 *s3, const char *root)
+{
+	ckpt_s3_say(s3, "the %s of %s cannot be read", root, s3->config.host);
+	return FAILED;
 }
 
 static void report_unknown(const struct ckpt_s3_report *report, const char *name, const char *action,
@@ -54,11 +81,6 @@ static void report_unknown(const struct ckpt_s3_report *report, const char *name
 	else
 		ckpt_s3_report(report, name, CKPT_FINDING_WARN, NULL, "not known: %s",
 			       *why ? why : "the server does not say");
-}
-
-static int parse(const struct ckpt_s3_request *r, const char *root, struct ckpt_s3_field *fields, size_t count)
-{
-	return ckpt_s3_fields_parse(r->text.data ? r->text.data : "", r->text.len, root, fields, count);
 }
 
 // --- Rules --------------------------------------------------------------------------------------------------------------
@@ -109,14 +131,12 @@ static int see_rule(void *arg, const struct ckpt_s3_rule *rule)
 static enum answer get_rules(struct ckpt_s3 *s3, struct rules *ret_rules)
 {
 	CLEANUP(ckpt_s3_request_free) struct ckpt_s3_request *r = NULL;
-	enum answer answer = ask(s3, "lifecycle=", &r);
-	int rc;
+	enum answer answer = ask(s3, "lifecycle=", "LifecycleConfiguration", &r);
 
 	ret_rules->config = &s3->config;
-	if (answer != ANSWER)
-		return answer;
-	rc = ckpt_s3_rules_parse(r->text.data ? r->text.data : "", r->text.len, see_rule, ret_rules);
-	return rc == -EBADMSG ? NONE : rc ? FAILED : ANSWER;
+	if (answer == ANSWER && ckpt_s3_rules_parse(r->text.data ? r->text.data : "", r->text.len, see_rule, ret_rules))
+		answer = fail_to_read(s3, "LifecycleConfiguration");
+	return answer;
 }
 
 static void report_harmful(const struct ckpt_s3_report *report, const struct ckpt_s3_rule *rule)
@@ -135,10 +155,10 @@ static void report_rules(const struct ckpt_s3_report *report, const struct rules
 {
 	static const char name[] = "lifecycle";
 
-	if (answer == REFUSED || answer == FAILED)
-		report_unknown(report, name, "s3:GetLifecycleConfiguration", answer);
-	else if (l->is_harmful)
+	if (l->is_harmful) // also where a later rule cannot be read
 		report_harmful(report, &l->harmful);
+	else if (answer == REFUSED || answer == FAILED)
+		report_unknown(report, name, "s3:GetLifecycleConfiguration", answer);
 	else if (!l->abort_days)
 		ckpt_s3_report(
 			report, name, CKPT_FINDING_WARN,
@@ -175,10 +195,10 @@ static void describe_versions(const struct ckpt_s3_report *report, const struct 
 	CLEANUP(ckpt_s3_request_free) struct ckpt_s3_request *r = NULL;
 	char status[32] = "";
 	struct ckpt_s3_field field = {"Status", status, sizeof(status)};
-	enum answer answer = ask(report->s3, "versioning=", &r);
+	enum answer answer = ask(report->s3, "versioning=", "VersioningConfiguration", &r);
 
 	if (answer == ANSWER && parse(r, "VersioningConfiguration", &field, 1))
-		*status = '\0';
+		answer = fail_to_read(report->s3, "VersioningConfiguration");
 	if (answer == REFUSED || answer == FAILED)
 		report_unknown(report, "versioning", "s3:GetBucketVersioning", answer);
 	else
@@ -193,10 +213,10 @@ static void describe_locks(const struct ckpt_s3_report *report)
 					 {"Mode", mode, sizeof(mode)},
 					 {"Days", days, sizeof(days)},
 					 {"Years", years, sizeof(years)}};
-	enum answer answer = ask(report->s3, "object-lock=", &r);
+	enum answer answer = ask(report->s3, "object-lock=", "ObjectLockConfiguration", &r);
 
 	if (answer == ANSWER && parse(r, "ObjectLockConfiguration", fields, ARRAY_LEN(fields)))
-		*enabled = *mode = '\0';
+		answer = fail_to_read(report->s3, "ObjectLockConfiguration");
 	if (answer == REFUSED || answer == FAILED)
 		report_unknown(report, "object_lock", "s3:GetBucketObjectLockConfiguration", answer);
 	else if (*mode)
@@ -242,9 +262,9 @@ void ckpt_s3_describe_bucket(const struct ckpt_s3_report *report)
 
 	if (!l)
 		return;
+	report_rules(report, l, answer); // now: the newest failure is that of this question
 	describe_versions(report, l);
 	describe_locks(report);
-	report_rules(report, l, answer);
 	describe_uploads(report);
 	free(l);
 }

@@ -11,6 +11,7 @@
 #define DEPTH_MAX 16
 #define TEXT_MAX ((size_t)64 << 10)
 #define NAME_MAX_BYTES 64 // of the elements that we know
+#define BLANKS " \t\r\n"
 
 struct reader;
 
@@ -158,13 +159,24 @@ static int keep(const char *text, char *ret_text, size_t size)
 	return (size_t)snprintf(ret_text, size, "%s", text) < size ? 0 : -EBADMSG;
 }
 
+// Blanks around it are those of a document that somebody has indented.
 static int number(const char *text, uint64_t *ret_number)
 {
 	char *end;
 
+	text += strspn(text, BLANKS);
 	errno = 0;
 	*ret_number = strtoull(text, &end, 10);
+	end += strspn(end, BLANKS);
 	return *text >= '0' && *text <= '9' && !*end && !errno ? 0 : -EBADMSG;
+}
+
+static bool is_word(const char *text, const char *word)
+{
+	size_t len = strlen(word);
+
+	text += strspn(text, BLANKS);
+	return !strncmp(text, word, len) && !text[len + strspn(text + len, BLANKS)];
 }
 
 bool ckpt_s3_etag(const char *text, char ret_etag[CKPT_ETAG_MAX])
@@ -353,14 +365,14 @@ static int rule_field(struct ckpt_s3_rule *r, const char *parent, const char *na
 	if (!strcmp(name, "Prefix"))
 		return keep(text, r->prefix, sizeof(r->prefix));
 	if (!strcmp(name, "ID"))
-		return keep(text, r->id, sizeof(r->id));
+		(void)keep(text, r->id, sizeof(r->id)); // it is for people, and may be cut
 	if (!strcmp(name, "Status"))
-		r->enabled = !strcmp(text, "Enabled");
+		r->enabled = is_word(text, "Enabled");
 	if (!strcmp(parent, "Expiration") && (!strcmp(name, "Days") || !strcmp(name, "Date")))
 		r->expires = true;
 	if (!strcmp(parent, "Expiration") && !strcmp(name, "Days"))
 		return days(text, &r->expires_days);
-	if (!strcmp(parent, "Transition") && (!strcmp(text, "GLACIER") || !strcmp(text, "DEEP_ARCHIVE")))
+	if (!strcmp(parent, "Transition") && (is_word(text, "GLACIER") || is_word(text, "DEEP_ARCHIVE")))
 		r->archives = true;
 	if (!strcmp(name, "NoncurrentDays"))
 		return strcmp(parent, "NoncurrentVersionExpiration") ? 0 : days(text, &r->old_versions_days);

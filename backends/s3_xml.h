@@ -38,7 +38,8 @@ int ckpt_s3_uploads_parse(const char *xml, size_t len, ckpt_s3_upload_fn *fn, vo
 
 // A rule of a bucket's lifecycle. Texts are "" where there are none, and numbers 0.
 struct ckpt_s3_rule {
-	char id[256], prefix[CKPT_S3_KEY_MAX];
+	char id[256]; // cut where it is longer
+	char prefix[CKPT_S3_KEY_MAX];
 	bool enabled;
 	bool is_tagged;                                       // it is about objects with certain tags only
 	bool expires;                                         // objects, not only the markers of deleted ones

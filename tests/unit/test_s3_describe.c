@@ -21,6 +21,7 @@ static struct bucket {
 	bool no_list, no_get, no_put, no_delete, no_abort, no_settings;
 	bool takes_damaged; // bytes that are not those of their sum
 	const char *list, *versioning, *lock, *lifecycle, *uploads;
+	const char *unset; // the status of the answer about a setting that there is none of; NULL: 404
 	size_t objects, begun, puts, conditional;
 } bucket;
 
@@ -47,7 +48,8 @@ static struct httpd_reply setting(const char *text)
 {
 	if (bucket.no_settings)
 		return answer(DENIED);
-	return *text ? answer("200 OK", text) : answer("404 x", "<Error><Code>NoSuchConfiguration</Code></Error>");
+	return *text ? answer("200 OK", text)
+		     : answer(bucket.unset ? bucket.unset : "404 x", "<Error><Code>NoSuchConfiguration</Code></Error>");
 }
 
 static struct httpd_reply serve_get(const char *request)
@@ -289,7 +291,10 @@ static const struct {
 	 "WARN lifecycle: no rule removes objects of this store, and none gives up"},
 	{"", "WARN lifecycle: no rule removes"},
 	{"<NotWhatWasAsked/>", "WARN lifecycle: no rule removes"},
-	{"<!DOCTYPE a><LifecycleConfiguration/>", "WARN lifecycle: no rule removes"},
+	{"<!DOCTYPE a><LifecycleConfiguration/>", "WARN lifecycle: not known: the LifecycleConfiguration of "},
+	{RULE(FILTER("run/") "<Expiration><Days>many</Days></Expiration>"), "WARN lifecycle: not known: the "},
+	{RULE(FILTER("run/") DAYS "</Rule><Rule><Expiration><Days>many</Days></Expiration>"),
+	 "FAIL lifecycle: the rule 'the rule' removes"},
 };
 
 START_TEST(a_rule_that_takes_objects_of_the_store_fails)
@@ -335,6 +340,35 @@ START_TEST(settings_that_may_not_be_read_are_warnings)
 	assert_told("WARN lifecycle: not known: no right to ask (s3:GetLifecycleConfiguration)");
 	assert_told("WARN uploads: not known: no right to ask (s3:ListBucketMultipartUploads)");
 	ck_assert_uint_eq(failed, 0);
+}
+END_TEST
+
+static const struct {
+	const char *status;
+	bool is_none;
+} unset[] = {
+	{"400 x", true},  {"404 x", true},  {"405 x", true},  {"501 x", true},  {"408 x", false},
+	{"409 x", false}, {"410 x", false}, {"429 x", false}, {"500 x", false}, {"503 x", false},
+};
+
+START_TEST(a_server_that_does_not_say_a_setting_is_no_server_without_it)
+{
+	bucket.unset = unset[_i].status;
+	ck_ok(describe());
+	assert_told(unset[_i].is_none ? "WARN lifecycle: no rule removes"
+				      : "WARN lifecycle: not known: GET the bucket at ");
+	assert_told(unset[_i].is_none ? "ok versioning: off" : "WARN versioning: not known: GET the bucket at ");
+	assert_told(unset[_i].is_none ? "ok object_lock: off" : "WARN object_lock: not known: GET the bucket at ");
+}
+END_TEST
+
+START_TEST(a_setting_that_cannot_be_read_is_not_known)
+{
+	bucket.versioning = "<VersioningConfiguration><Status>Enabled</VersioningConfiguration>";
+	bucket.lock = "<ObjectLockConfiguration><Days>12345678901234567</Days></ObjectLockConfiguration>";
+	ck_ok(describe());
+	assert_told("WARN versioning: not known: the VersioningConfiguration of ");
+	assert_told("WARN object_lock: not known: the ObjectLockConfiguration of ");
 }
 END_TEST
 
@@ -414,6 +448,8 @@ int main(void)
 	tcase_add_loop_test(tcase, a_rule_that_takes_objects_of_the_store_fails, 0, ARRAY_LEN(rules));
 	tcase_add_test(tcase, what_deleted_objects_go_on_costing_is_told);
 	tcase_add_test(tcase, settings_that_may_not_be_read_are_warnings);
+	tcase_add_loop_test(tcase, a_server_that_does_not_say_a_setting_is_no_server_without_it, 0, ARRAY_LEN(unset));
+	tcase_add_test(tcase, a_setting_that_cannot_be_read_is_not_known);
 	tcase_add_test(tcase, a_clock_that_is_off_is_told_in_seconds);
 	tcase_add_test(tcase, keys_that_end_are_told_with_their_end);
 	tcase_add_loop_test(tcase, another_kind_of_server_is_told_in_one_line, 0, ARRAY_LEN(answers));

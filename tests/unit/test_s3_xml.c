@@ -251,9 +251,32 @@ START_TEST(rules_are_read_one_by_one)
 	ck_ok(parse_rules(RULES("<Rule>" EXPIRES("99999999999999") "</Rule>")));
 	ck_assert_uint_eq(a->expires_days, UINT32_MAX);
 	ck_error(parse_rules(RULES("<Rule>" EXPIRES("-1") "</Rule>")), EBADMSG);
+	ck_error(parse_rules(RULES("<Rule>" EXPIRES("1 0") "</Rule>")), EBADMSG);
+	ck_error(parse_rules(RULES("<Rule>" EXPIRES(" ") "</Rule>")), EBADMSG);
 	ck_error(parse_rules(RULES("<Rule>" EXPIRES("30")) "</Rule>"), EBADMSG);
 	ck_error(parse_rules("<ListBucketResult/>"), EBADMSG);
 	ck_error(parse_rules(""), EBADMSG);
+}
+END_TEST
+
+// As servers keep what tools have put there: 255 characters of several bytes are an ID, too.
+START_TEST(rules_with_long_ids_and_blanks_are_read)
+{
+	char id[511], xml[2048];
+
+	for (size_t i = 0; i < sizeof(id) - 1; i++)
+		id[i] = (i & 1) ? '\xa9' : '\xc3';
+	id[sizeof(id) - 1] = '\0';
+	snprintf(xml, sizeof(xml),
+		 RULES("<Rule><ID>%s</ID><Status>\n Enabled\n</Status>" EXPIRES(
+			 " 30\n") "<Transition><StorageClass>\t"
+				  "GLACIER </StorageClass></Transition></Rule>"),
+		 id);
+	ck_ok(parse_rules(xml));
+	ck_assert_uint_eq(rule_count, 1);
+	ck_assert_uint_eq(strlen(found_rules->id), sizeof(found_rules->id) - 1);
+	ck_assert(!strncmp(found_rules->id, id, sizeof(found_rules->id) - 1));
+	ck_assert(found_rules->enabled && found_rules->archives && found_rules->expires_days == 30);
 }
 END_TEST
 
@@ -288,6 +311,7 @@ int main(void)
 	tcase_add_test(tcase, uploads_that_nobody_ended_are_found);
 	tcase_add_test(tcase, fields_are_found_by_their_names);
 	tcase_add_test(tcase, rules_are_read_one_by_one);
+	tcase_add_test(tcase, rules_with_long_ids_and_blanks_are_read);
 	tcase_add_test(tcase, etags_lose_their_quotes);
 	suite_add_tcase(suite, tcase);
 	return ckpt_suite_run(suite);
