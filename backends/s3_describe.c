@@ -290,6 +290,18 @@ static void try_checksums(const struct ckpt_s3_report *report, const char *key)
 		report_why(report, "checksums", CKPT_FINDING_WARN, NULL);
 }
 
+static void clear_scratch(const struct ckpt_s3_report *report, const char *key)
+{
+	int rc = ckpt_objects_remove(&report->s3->base, key);
+	char why[CKPT_OBJECTS_WHY_MAX];
+
+	if (!rc || rc == -ENOENT)
+		return;
+	ckpt_s3_newest(report->s3, why);
+	ckpt_s3_report(report, "scratch", CKPT_FINDING_WARN, "remove it: nothing needs it, and it is paid for",
+		       "%s%s may still be there: %s", report->s3->config.prefix, key, *why ? why : strerror(-rc));
+}
+
 // The object is there where it may be removed again. Its put is the ordinary one, with the condition.
 static void try_changes(const struct ckpt_s3_report *report, const char *key, struct ckpt_rights *rights)
 {
@@ -305,15 +317,16 @@ static void try_changes(const struct ckpt_s3_report *report, const char *key, st
 	}
 	rc = ckpt_objects_put(o, key, SCRATCH, strlen(SCRATCH), NULL);
 	rights->put = report_right(report, &put, rc);
-	if (rc != -EACCES) // its outcome may be unknown
-		(void)ckpt_objects_remove(o, key);
 	if (!rights->put) {
+		if (rc != -EACCES) // its outcome may be unknown
+			clear_scratch(report, key);
 		report_untried(report, "checksums", unput);
 		report_untried(report, abort_upload.name, unput);
 		return;
 	}
+	(void)ckpt_objects_remove(o, key); // where it fails, the one below tells of it
 	try_checksums(report, key);
-	(void)ckpt_objects_remove(o, key);
+	clear_scratch(report, key);
 	rc = ckpt_s3_try_abort(report->s3, key);
 	(void)report_right(report, &abort_upload, rc == -ENOENT ? 0 : rc);
 }

@@ -11,7 +11,7 @@ int ckpt_s3_put_headers(struct ckpt_s3_request *r);
 // The right to abort an upload: one is begun at this key and aborted, unless the abort of one that does not exist is refused already. Errors:
 // of requests; after -EACCES nothing is left.
 int ckpt_s3_try_abort(struct ckpt_s3 *s3, const char *key);
-// Those that were begun and not ended, of packs, manifests and snapshots below the store's prefix. oldest_ns: 0 without any.
+// Those that were begun and not ended, of packs, manifests, snapshots and probes below the store's prefix. oldest_ns: 0 without any.
 int ckpt_s3_count_uploads(struct ckpt_s3 *s3, uint64_t *ret_count, int64_t *ret_oldest_ns);
-// As abort_uploads of objects.h, of packs, manifests and snapshots below the store's prefix. Errors: those of requests.
+// As abort_uploads of objects.h, of packs, manifests, snapshots and probes below the store's prefix. Errors: those of requests.
 int ckpt_s3_abort_uploads(struct ckpt_s3 *s3, int64_t before_ns, uint64_t *ret_count);

@@ -20,6 +20,8 @@
 static struct bucket {
 	bool no_list, no_get, no_put, no_delete, no_abort, no_settings;
 	bool takes_damaged; // bytes that are not those of their sum
+	bool keeps;         // an object that is there: its removal fails
+	bool loses_answers; // of puts
 	const char *list, *versioning, *lock, *lifecycle, *uploads;
 	const char *unset; // the status of the answer about a setting that there is none of; NULL: 404
 	size_t objects, begun, puts, conditional;
@@ -78,6 +80,8 @@ static struct httpd_reply serve_put(const char *request)
 	bucket.puts++;
 	bucket.objects++;
 	bucket.conditional += strstr(request, "if-none-match: *") != NULL;
+	if (bucket.loses_answers)
+		return answer("500 x", "<Error><Code>InternalError</Code></Error>");
 	return answer("200 OK", "");
 }
 
@@ -91,6 +95,8 @@ static struct httpd_reply serve_delete(const char *request)
 	}
 	if (bucket.no_delete)
 		return answer(DENIED);
+	if (bucket.keeps && bucket.objects)
+		return answer("500 x", "<Error><Code>InternalError</Code></Error>");
 	bucket.objects -= MIN(bucket.objects, (size_t)1);
 	return answer("204 x", "");
 }
@@ -172,8 +178,7 @@ static void see(void *arg, const struct ckpt_finding *f)
 		 f->hint ? " | " : "", f->hint ? f->hint : "");
 }
 
-// Whatever was tried, nothing stays.
-static int describe(void)
+static int describe_whatever_stays(void)
 {
 	int rc;
 
@@ -183,6 +188,14 @@ static int describe(void)
 	httpd_step(&server);
 	rc = ckpt_objects_describe(s3, see, NULL, &rights);
 	httpd_step(&server);
+	return rc;
+}
+
+// Whatever was tried, nothing stays.
+static int describe(void)
+{
+	int rc = describe_whatever_stays();
+
 	ck_assert_uint_eq(bucket.objects, 0);
 	ck_assert_uint_eq(bucket.begun, 0);
 	return rc;
@@ -242,6 +255,24 @@ START_TEST(each_right_that_is_refused_is_told_and_the_others_are_tried)
 		    "arn:aws:s3:::bucket\n");
 	assert_told("FAIL get: refused (s3:GetObject)");
 	ck_assert_uint_eq(failed, 2);
+}
+END_TEST
+
+// loses_answers: the put may have been done, too.
+START_TEST(an_object_that_stays_is_told)
+{
+	bucket.keeps = true;
+	bucket.loses_answers = _i;
+	ck_ok(describe_whatever_stays());
+	ck_assert_uint_eq(bucket.objects, 1);
+	assert_told("WARN scratch: run/probe/");
+	assert_told(" may still be there: DELETE probe/");
+	assert_told("500 InternalError | remove it: ");
+	ck_assert(rights.put == !_i);
+	bucket.keeps = false;
+	bucket.objects = 0;
+	ck_ok(describe());
+	ck_assert_ptr_null(strstr(told, "scratch"));
 }
 END_TEST
 
@@ -444,6 +475,7 @@ int main(void)
 	tcase_add_checked_fixture(tcase, setup, teardown);
 	tcase_add_test(tcase, a_bucket_that_has_all_is_well);
 	tcase_add_test(tcase, each_right_that_is_refused_is_told_and_the_others_are_tried);
+	tcase_add_loop_test(tcase, an_object_that_stays_is_told, 0, 2);
 	tcase_add_test(tcase, a_server_that_takes_damaged_bytes_fails);
 	tcase_add_loop_test(tcase, a_rule_that_takes_objects_of_the_store_fails, 0, ARRAY_LEN(rules));
 	tcase_add_test(tcase, what_deleted_objects_go_on_costing_is_told);
