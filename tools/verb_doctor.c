@@ -486,6 +486,23 @@ static const char **kept_options(const json_t *remote)
 	return options;
 }
 
+// rc: of ckpt_remote_known(). A mount makes a work directory only where there is none.
+static void tell_no_store(struct ckpt_doctor *d, const char *url, int rc)
+{
+	char *why, *hint;
+
+	if (rc == -ENOENT) {
+		ckpt_doctor_tell(d, "index", true, true,
+				 ckpt_text("this node has no work directory of the store: the first mount makes it"),
+				 NULL);
+		return;
+	}
+	ckpt_listing_explain(url, rc, &why, &hint);
+	ckpt_doctor_tell(d, "store", true, false, ckpt_text("this node's work directory of %s: %s", url, why), hint);
+	free(why);
+	ckpt_doctor_tell(d, "index", true, true, ckpt_text("not looked at: the store cannot be opened"), NULL);
+}
+
 // This node's part, where there is one, and then the bucket.
 static int check_remote(struct ckpt_doctor *d, const char *url, bool policy)
 {
@@ -508,10 +525,7 @@ static int check_remote(struct ckpt_doctor *d, const char *url, bool policy)
 		if (path)
 			check_store(d, path);
 		else
-			ckpt_doctor_tell(
-				d, "index", true, true,
-				ckpt_text("this node has no work directory of the store: the first mount makes it"),
-				NULL);
+			tell_no_store(d, url, rc);
 		rc = ckpt_doctor_remote(d, url, at.options);
 	}
 	json_decref(remote);

@@ -95,6 +95,17 @@ def test_the_work_directory_of_this_node_is_looked_at_with_its_options(node, doc
     assert "1 steps" in checks["remote_store"]["detail"]
 
 
+def test_a_work_directory_that_is_damaged_is_no_missing_one(doctor, url, scratch, fault_proxy):
+    options = [f"work_dir={scratch / 'damaged'}", f"endpoint={fault_proxy.endpoint}"]
+    fault_proxy.play({"op": WRITES, "do": "status", "status": 403})
+    (scratch / "damaged").mkdir()
+    assert "no work directory" in doctor(url, options=options)["index"]["detail"]
+    (scratch / "damaged/store.json").write_text("{")
+    checks = doctor(url, status=1, options=options)
+    assert failures(checks) == ["store"] and "store.json" in checks["store"]["detail"] and checks["store"]["hint"]
+    assert "no work directory" not in checks["index"]["detail"] and checks["list"]["ok"], "the bucket is looked at all the same"
+
+
 def test_a_server_that_ignores_conditions_fails(doctor, monkeypatch):
     with running_server("rclone-s3") as server:
         for name, value in server.settings.items():
