@@ -35,13 +35,13 @@ def verb(ckptfs, url, scratch, s3_server):
 
     def run(name, *words, endpoint=s3_server.endpoint, **how):
         options = ("-o", f"endpoint={endpoint}") if endpoint else ()
-        return ckptfs(name, *options, url, *words, env=env, **how)
+        return ckptfs(name, *options, url, *words, env=env, timeout=150, **how)
     return run
 
 
 def test_what_verbs_do_is_seen_by_a_node_that_has_it_mounted(elsewhere, verb, scratch):
     def shows(*names):
-        wait_until(lambda: elsewhere.listing() == sorted(names), what=f"{names}, not {elsewhere.listing()}")
+        wait_until(lambda: elsewhere.listing() == sorted(names), timeout=30, what=f"{names}, not {elsewhere.listing()}")
 
     verb("rm", "1000")
     shows("2000", "3000")
@@ -133,7 +133,7 @@ def test_what_cannot_be_sent_waits_and_is_said(elsewhere, verb, fault_proxy):
     assert elsewhere.listing() == ["1000", "2000", "3000"]
     fault_proxy.play()
     verb("wait", "--remote", endpoint=None)
-    wait_until(lambda: elsewhere.listing() == ["2000", "3000"], what="the deletion")
+    wait_until(lambda: elsewhere.listing() == ["2000", "3000"], timeout=30, what="the deletion")
 
 
 def test_a_name_that_another_node_was_first_to_take_is_said(elsewhere, verb, scratch, fault_proxy):
