@@ -6,19 +6,17 @@
 #include "core/objects/stack.h"
 #include "core/remote/ahead.h"
 #include "core/remote/fetch.h"
+#include "core/remote/known.h"
 #include "core/remote/near.h"
 #include "core/remote/place.h"
 #include "core/remote/push.h"
 #include "core/remote/snapshots.h"
 #include "core/remote/tree.h"
 #include "core/remote/tree_large.h"
-#include "core/save/amend.h"
 #include "core/save/delete.h"
 #include "core/save/reunite.h"
 #include "core/state/plain.h"
 #include "core/step/follow.h"
-#include "core/step/staging.h"
-#include "core/step/successor.h"
 
 #include <stdio.h>
 #include <unistd.h>
@@ -48,6 +46,10 @@ struct ckpt_remote {
 	int64_t again_ns;  // what it waits after the next failure
 	int64_t tried_ns;  // of push.h, as the next one
 	struct ckpt_hold hold;
+
+	// Guarded by the store's acts_lock.
+	struct ckpt_known *following, *untold; // while the steps follow; what clients do not know yet
+	bool follows;                          // the steps, in the thread itself
 
 	int64_t progressed_ns; // of push.h; atomic
 
@@ -313,11 +315,31 @@ int ckpt_remote_catch_up(struct ckpt_remote *r)
 	return rc;
 }
 
+// An act of any thread finds out what was read, too, and the steps follow it (follow.h). Clients are told of the changes by the thread of
+// the remote alone: an act that is not over may still name the steps and files that it began with.
+static int before_follow(void *arg)
+{
+	struct ckpt_remote *r = arg;
+
+	return ckpt_known_new(r->store, &r->following);
+}
+
+static void after_follow(void *arg)
+{
+	struct ckpt_remote *r = arg;
+
+	if (ckpt_known_add_changed(&r->untold, TAKE_PTR(r->following)) && !r->follows)
+		ckpt_remote_wake(r);
+}
+
 void ckpt_remote_ready(struct ckpt_remote *r)
 {
 	if (!r)
 		return;
 	r->loaded = true;
+	r->store->calls.before_follow = before_follow;
+	r->store->calls.after_follow = after_follow;
+	r->store->calls.follow_arg = r;
 	ckpt_tree_carry_out(r->tree);
 }
 
@@ -327,134 +349,6 @@ struct ckpt_tree *ckpt_remote_tree(struct ckpt_remote *r)
 }
 
 // --- Behind -----------------------------------------------------------------------------------------------------------
-
-// The listed steps as they were, to tell who knows them by name what has become of them.
-struct known {
-	struct ckpt_step **steps;
-	struct ckpt_step_name *names;
-	struct ckpt_version **versions;
-	struct ckpt_step **edits; // that have the place of a step since; NULL: none
-	size_t count;
-};
-
-static void known_done(struct known *k)
-{
-	for (size_t i = 0; k->versions && i < k->count; i++)
-		ckpt_version_unref(k->versions[i]);
-	for (size_t i = 0; k->edits && i < k->count; i++)
-		ckpt_step_unref(k->edits[i]);
-	if (k->steps)
-		ckpt_step_list_free(k->steps, k->count);
-	free(k->names);
-	free(k->versions);
-	free(k->edits);
-}
-
-static int list_known(struct ckpt_store *s, struct known *k)
-{
-	int rc = ckpt_step_list(s, NULL, 1u << CKPT_STEP_COMMITTED, &k->steps, &k->count);
-
-	if (rc)
-		return rc;
-	k->names = ckpt_calloc(k->count + 1, sizeof(*k->names));
-	k->versions = ckpt_calloc(k->count + 1, sizeof(struct ckpt_version *));
-	k->edits = ckpt_calloc(k->count + 1, sizeof(struct ckpt_step *));
-	if (!k->names || !k->versions || !k->edits)
-		return -ENOMEM;
-	for (size_t i = 0; i < k->count; i++) {
-		ckpt_step_name(k->steps[i], &k->names[i]);
-		k->versions[i] = ckpt_step_version(k->steps[i]);
-	}
-	return 0;
-}
-
-static bool is_elsewhere(struct ckpt_step *step, const struct ckpt_step_name *was)
-{
-	struct ckpt_step_name is;
-
-	ckpt_step_name(step, &is);
-	return ckpt_step_state(step) != CKPT_STEP_COMMITTED || strcmp(is.name, was->name) ||
-	       strcmp(is.folder_id, was->folder_id);
-}
-
-// Files that another node has changed are asked for anew. What cannot be read is not told: who opens it reads it, or gets the error.
-static void tell_changed(struct ckpt_step *step, const struct ckpt_version *was)
-{
-	CLEANUP_VERSION struct ckpt_version *is = ckpt_step_version(step);
-	struct ckpt_manifest *before = NULL, *now = NULL;
-
-	if (is == was || !memcmp(is->is.manifest_sha256, was->is.manifest_sha256, sizeof(is->is.manifest_sha256)))
-		return;
-	if (!ckpt_step_read_manifest(step, &was->is, &before) && !ckpt_step_read_manifest(step, &is->is, &now))
-		step->store->calls.changed(step->store->calls.changed_arg, step, before, now);
-	ckpt_manifest_unref(before);
-	ckpt_manifest_unref(now);
-}
-
-static struct ckpt_step *find_edit(struct ckpt_step *step, const struct ckpt_step_name *was)
-{
-	struct ckpt_step *to = ckpt_step_state(step) == CKPT_STEP_DELETED ? ckpt_successor_find(step) : NULL;
-
-	if (!to || (!is_elsewhere(to, was) && !ckpt_step_is_reopened(to)))
-		return to;
-	ckpt_step_unref(to);
-	return NULL;
-}
-
-// Their files are those of edits by another node from now on, for those who have them open, too; and what is being added to them is added
-// there. In the same hold of acts_lock as the steps follow: who waits for that finds what is there now.
-static void renew_edited(struct ckpt_store *s, struct known *k)
-{
-	for (size_t i = 0; s->calls.renew && i < k->count; i++) {
-		struct ckpt_step *step = k->steps[i], *to = find_edit(step, &k->names[i]);
-
-		if (!to)
-			continue;
-		ckpt_amend_hand_on(step, to);
-		s->calls.renew(s->calls.renew_arg, step, to);
-		__atomic_store_n(&ckpt_staging_of(step)->ours, false,
-				 __ATOMIC_RELAXED); // its numbers are those of the other
-		k->edits[i] = to;
-	}
-}
-
-static void tell_edited(struct ckpt_step *step, const struct ckpt_version *was, struct ckpt_step *to)
-{
-	struct ckpt_store *s = step->store;
-	struct ckpt_manifest *before = NULL, *now = NULL;
-
-	if (!ckpt_step_read_manifest(step, &was->is, &before) && !ckpt_step_manifest(to, &now) && s->calls.changed)
-		s->calls.changed(s->calls.changed_arg, to, before, now);
-	ckpt_manifest_unref(before);
-	ckpt_manifest_unref(now);
-}
-
-static void tell(struct ckpt_store *s, const struct known *k)
-{
-	for (size_t i = 0; i < k->count && k->edits; i++)
-		if (k->edits[i])
-			tell_edited(k->steps[i], k->versions[i], k->edits[i]);
-		else if (is_elsewhere(k->steps[i], &k->names[i]) && s->calls.gone)
-			s->calls.gone(s->calls.gone_arg, k->steps[i]);
-		else if (!is_elsewhere(k->steps[i], &k->names[i]) && s->calls.changed)
-			tell_changed(k->steps[i], k->versions[i]);
-}
-
-// Its saver is told under which name it is. An edit that was put into another node's is no step of its own any more.
-static void tell_lost_names(struct ckpt_store *s, const struct known *k)
-{
-	for (size_t i = 0; k->names && i < k->count; i++) {
-		struct ckpt_step_name is;
-
-		ckpt_step_name(k->steps[i], &is);
-		if (ckpt_step_state(k->steps[i]) == CKPT_STEP_COMMITTED && strstr(is.name, CKPT_NAME_CONFLICT) &&
-		    strcmp(is.name, k->names[i].name))
-			ckpt_errlog_add(s->errlog, k->names[i].name, -EEXIST,
-					"nothing is lost: `mv` gives it another name, `ckptfs ls --all` lists both",
-					"another node has saved a step of this name first: this node's is called %s",
-					is.name);
-	}
-}
 
 // An edit of this node, under the name of a conflict, is put into the edit of another node that came before it. What cannot be is a step
 // of its own, and pushed.
@@ -542,26 +436,27 @@ static int reunite_all(struct ckpt_store *s)
 // The steps follow what was read.
 static int follow(struct ckpt_remote *r)
 {
-	CLEANUP(known_done) struct known k = {0};
+	CLEANUP(ckpt_known_free) struct ckpt_known *k = NULL;
 	struct ckpt_store *s = r->store;
-	int rc;
+	bool due;
+	int rc = 0;
 
 	fetch_manifests(r);
 	ckpt_lock_take(&s->acts_lock);
-	rc = r->news || s->behind ? list_known(s, &k) : 0;
-	if (!rc && k.names)
+	due = r->news || s->behind || r->untold;
+	r->follows = true;
+	if (r->news || s->behind)
 		rc = ckpt_follow(s);
-	if (!rc && k.edits)
-		renew_edited(s, &k);
+	r->follows = false;
+	k = TAKE_PTR(r->untold);
+	ckpt_known_renew(k);
 	if (!rc)
 		r->news = false;
 	ckpt_lock_drop(&s->acts_lock);
-	if (!rc)
-		tell(s, &k);
-	if (!rc && k.names)
+	ckpt_known_tell(k);
+	if (!rc && due)
 		rc = reunite_all(s);
-	if (!rc)
-		tell_lost_names(s, &k);
+	ckpt_known_tell_lost_names(k);
 	return rc;
 }
 
@@ -762,8 +657,13 @@ int ckpt_remote_read_to(struct ckpt_remote *r, uint64_t seq)
 
 void ckpt_remote_stop(struct ckpt_remote *r)
 {
-	if (r)
-		ckpt_behind_stop(r->behind);
+	if (!r)
+		return;
+	ckpt_behind_stop(r->behind);
+	LOCK_SCOPE(&r->store->acts_lock); // others may still make the steps follow
+	r->store->calls.before_follow = NULL;
+	r->store->calls.after_follow = NULL;
+	ckpt_known_free(&r->untold);
 }
 
 int64_t ckpt_remote_progressed_ns(const struct ckpt_remote *r)

@@ -25,14 +25,22 @@ static int publish_once(struct ckpt_step *step, bool *adopted)
 
 static void watch(struct ckpt_step *step);
 
+void ckpt_change_hand_on(struct ckpt_step *step, struct ckpt_step *to)
+{
+	bool starts = false;
+
+	if (ckpt_attributes_any(step) && !ckpt_attributes_hand_on(step, to, &starts) && starts &&
+	    !ckpt_watch_start(to, watch))
+		ckpt_attributes_unwatch(to); // the next change brings them along
+}
+
 // It is deleted, or another has its name; where that is an edit of it, the changes are made to that.
 static void leave(struct ckpt_step *step)
 {
 	struct ckpt_step *to = ckpt_successor_find(step);
-	bool starts = false;
 
-	if (to && !ckpt_attributes_hand_on(step, to, &starts) && starts && !ckpt_watch_start(to, watch))
-		ckpt_attributes_unwatch(to); // the next change brings them along
+	if (to)
+		ckpt_change_hand_on(step, to);
 	ckpt_step_unref(to);
 	ckpt_attributes_forget(step);
 }

@@ -16,3 +16,6 @@ int ckpt_change_xattr(struct ckpt_step *step, struct ckpt_manifest *m, const str
 // All changes that there are become a version. 0: they are, or there is none; errors of a version's put, which are in the error log.
 int ckpt_change_publish(struct ckpt_step *step);
 int ckpt_change_publish_locked(struct ckpt_step *step); // under store->acts_lock
+// Under store->acts_lock: the changes of a step are changes of an edit of it from now on, which has its place (successor.h). Without memory
+// they stay, and are handed on with the next try to publish them.
+void ckpt_change_hand_on(struct ckpt_step *step, struct ckpt_step *to);

@@ -124,7 +124,7 @@ static int follow(struct ckpt_store *s, struct ckpt_step *const *steps, size_t c
 	return rc < 0 || s->writable ? MIN(rc, 0) : drop_what_was_committed(s, &l);
 }
 
-int ckpt_follow(struct ckpt_store *s)
+static int follow_all(struct ckpt_store *s)
 {
 	struct ckpt_step **steps;
 	size_t count;
@@ -135,6 +135,18 @@ int ckpt_follow(struct ckpt_store *s)
 	rc = follow(s, steps, count);
 	s->behind |= rc < 0;
 	ckpt_step_list_free(steps, count);
+	return rc;
+}
+
+int ckpt_follow(struct ckpt_store *s)
+{
+	int rc = s->calls.before_follow ? s->calls.before_follow(s->calls.follow_arg) : 0;
+
+	if (rc)
+		return rc;
+	rc = follow_all(s);
+	if (s->calls.after_follow)
+		s->calls.after_follow(s->calls.follow_arg);
 	return rc;
 }
 

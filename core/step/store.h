@@ -45,6 +45,11 @@ struct ckpt_store_calls {
 	// Another node has changed files of it. The manifests of before and of now are borrowed.
 	void (*changed)(void *arg, struct ckpt_step *step, struct ckpt_manifest *was, struct ckpt_manifest *is);
 	void *changed_arg;
+	// Set by a remote: before the steps follow the log (follow.h), and after, whoever makes them. Called under acts_lock. -ENOMEM: they do
+	// not follow now.
+	int (*before_follow)(void *arg);
+	void (*after_follow)(void *arg);
+	void *follow_arg;
 	// Does a change of the plain tree that is another node's, and tells the kernel. -EBUSY: the file is open for writing; else as of
 	// ckpt_tree_change(), which is called for it. NULL: nobody uses the tree.
 	int (*change_tree)(void *arg, const struct ckpt_tree_change *change);
