@@ -17,6 +17,17 @@ void ckpt_version_copy(struct ckpt_step *step, const void *record, size_t len)
 	ckpt_record_copy_put(&copies, step->session, record, len);
 }
 
+// The step follows its own act. Where another node's edit took its place in the meantime, all steps follow, and clients are told.
+static void follow(struct ckpt_step *step, enum ckpt_act_kind kind)
+{
+	bool deletes = kind == CKPT_ACT_DELETE || kind == CKPT_ACT_EXPIRE;
+	struct ckpt_said said;
+
+	if (deletes || ckpt_step_state(step) != CKPT_STEP_COMMITTED ||
+	    ckpt_step_said(step->store, step->session, &said) || !said.deleted_by || ckpt_follow(step->store))
+		ckpt_step_follow(step);
+}
+
 int ckpt_version_act(struct ckpt_step *step, struct ckpt_act *act, bool frees)
 {
 	bool unknown;
@@ -27,7 +38,7 @@ int ckpt_version_act(struct ckpt_step *step, struct ckpt_act *act, bool frees)
 	step->unknown_act = unknown ? (uint8_t)act->kind : 0;
 	if (rc)
 		return rc;
-	ckpt_step_follow(step);
+	follow(step, act->kind);
 	if (act->kind != CKPT_ACT_EXPIRE)
 		ckpt_version_copy(step, act->record, act->record_len);
 	return 0;

@@ -1,5 +1,6 @@
 // Clients of a node are told of the changes of another node, whoever has made the steps follow them: the thread of the remote, or an act
 // that came between the PULL of an entry and that thread.
+#include "tests/support/hooks.h"
 #include "tests/support/staged.h"
 #include "tests/support/suite.h"
 
@@ -18,6 +19,7 @@
 #include "tests/support/save.h"
 
 #include <fcntl.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
@@ -252,17 +254,46 @@ static void end_act(struct ckpt_step *step, int act)
 		ck_ok(ckpt_amend_add(step, "own"));
 }
 
+// Entries of the other node come before the act, or in the midst of it: when it has looked at the log, and its own entry is not there yet.
+enum { BEFORE, MEANWHILE, WAYS };
+
+static int (*real_random)(void *buf, size_t len);
+static pthread_t actor;
+static bool has_pulled;
+
+static int pulling_random(void *buf, size_t len)
+{
+	if (!has_pulled && pthread_equal(pthread_self(), actor)) {
+		has_pulled = true;
+		pull();
+	}
+	return real_random(buf, len);
+}
+
+static void pull_and_end_act(struct ckpt_step *step, int act, int way)
+{
+	has_pulled = false;
+	actor = pthread_self();
+	real_random = ckpt_hooks.random;
+	if (way == MEANWHILE)
+		ckpt_hook_set(random, pulling_random);
+	else
+		pull();
+	end_act(step, act);
+	ckpt_hook_set(random, real_random);
+	ck_assert(has_pulled == (way == MEANWHILE));
+}
+
 // --- Tests --------------------------------------------------------------------------------------------------------------
 
 START_TEST(clients_are_told_of_changes_that_an_act_has_found_first)
 {
-	bool edits = _i >= ACTS;
+	bool edits = _i / ACTS % 2;
 	struct ckpt_step *step = find(b);
 
 	begin_act(step, _i % ACTS);
 	change_there(edits);
-	pull();
-	end_act(step, _i % ACTS);
+	pull_and_end_act(step, _i % ACTS, _i / ACTS / 2);
 	ck_assert(!is_told());
 	ck_ok(ckpt_store_work_behind(b));
 	WAIT_UNTIL(is_told());
@@ -293,7 +324,7 @@ int main(void)
 	TCase *tcase = tcase_create("told");
 
 	tcase_add_checked_fixture(tcase, setup, teardown);
-	tcase_add_loop_test(tcase, clients_are_told_of_changes_that_an_act_has_found_first, 0, 2 * ACTS);
+	tcase_add_loop_test(tcase, clients_are_told_of_changes_that_an_act_has_found_first, 0, WAYS * 2 * ACTS);
 	tcase_add_test(tcase, edit_has_pending_attributes_when_clients_are_told);
 	tcase_set_timeout(tcase, 60);
 	suite_add_tcase(suite, tcase);
