@@ -268,17 +268,19 @@ static void note_maker(struct call *c)
 		c->process = ckpt_makers_note(c->other_step, fuse_req_ctx(c->req)->pid, false);
 }
 
+static bool is_edited_elsewhere(struct ckpt_step *step)
+{
+	struct ckpt_step *to = step && ckpt_step_state(step) == CKPT_STEP_DELETED ? ckpt_successor_find(step) : NULL;
+
+	ckpt_step_unref(to);
+	return to;
+}
+
 // Another node's edit has the place of the step since a moment ago: the kernel looks its name up again, once that is known here.
 static int end_of_deleted(struct call *c, int rc)
 {
-	struct ckpt_step *to;
-
-	if (rc != -EROFS || !c->step || ckpt_step_state(c->step) != CKPT_STEP_DELETED)
+	if (rc != -EROFS || (!is_edited_elsewhere(c->step) && !is_edited_elsewhere(c->other_step)))
 		return rc;
-	to = ckpt_successor_find(c->step);
-	if (!to)
-		return rc;
-	ckpt_step_unref(to);
 	ckpt_lock_take(&c->fs->store->acts_lock);
 	ckpt_lock_drop(&c->fs->store->acts_lock);
 	return -ESTALE;
@@ -309,7 +311,7 @@ static void finish(struct call *c, int rc)
 	}
 
 	if (rc) {
-		reply_error(c->req, rc);
+		reply_error(c->req, end_of_deleted(c, rc));
 		ckpt_step_unref(step);
 		ckpt_step_unref(other);
 		return;

@@ -13,6 +13,7 @@ import pytest
 
 from support import trees
 from support.mounting import Mount, wait_until
+from support.preload import preload
 
 pytestmark = pytest.mark.timeout(90)
 
@@ -40,12 +41,11 @@ def make_work_dir(ckptfs, path, remote):
     return path
 
 
-@pytest.fixture
-def nodes(world, scratch, ckptfs):
-    """Two nodes with step 1000, which they show since longer ago than what is written is still part of the save."""
+def make_nodes(world, scratch, ckptfs, prefix=()):
+    """Two nodes with step 1000, which they show since longer ago than what is written is still part of the save. prefix: of the second."""
     ckptfs("init", scratch / "remote")
     first, second = (Node.new(world, make_work_dir(ckptfs, scratch / f"work-{name}", scratch / "remote"), scratch / f"mnt-{name}",
-                              options=["commit_quiet=1s"]) for name in "ab")
+                              options=["commit_quiet=1s"], prefix=prefix if name == "b" else ()) for name in "ab")
     (first / "1000").mkdir()
     trees.write(first / "1000/model.bin", trees.content("model", 300_000))
     for name in ("config.json", "other.json"):
@@ -55,6 +55,11 @@ def nodes(world, scratch, ckptfs):
     wait_until(lambda: "1000" in second.listing(), SEEN, "the step on the other node")
     time.sleep(2)
     return first, second
+
+
+@pytest.fixture
+def nodes(world, scratch, ckptfs):
+    return make_nodes(world, scratch, ckptfs)
 
 
 def meet(first, second, expected):
@@ -149,6 +154,46 @@ def test_a_rename_in_the_step(nodes, rest):
     time.sleep(rest)
     os.rename(second / "1000/config.json", second / "1000/renamed.json")
     meet(first, second, {"config.json": None, "renamed.json": b"of the save", "other.json": b"of the first"})
+
+
+def change_mode(ckptfs, node):
+    def version():
+        return ckptfs.json("info", node.store, "1000")["version"]
+    before = version()
+    os.chmod(node / "1000/config.json", 0o604)
+    wait_until(lambda: version() > before, SEEN, "a version with the mode")
+
+
+def remove(_, node):
+    os.unlink(node / "1000/config.json")
+
+
+def rename(_, node):
+    os.rename(node / "1000/config.json", node / "1000/renamed.json")
+
+
+def add(_, node):
+    trees.write(node / "1000/added.json", b"of the second")
+
+
+@pytest.mark.parametrize("change, expected", [
+    (change_mode, {"config.json": b"of the save"}),
+    (remove, {"config.json": None}),
+    (rename, {"config.json": None, "renamed.json": b"of the save"}),
+    (add, {"config.json": b"of the save", "added.json": b"of the second"}),
+])
+def test_a_change_between_the_arrival_of_an_edit_and_its_showing(world, scratch, ckptfs, change, expected):
+    sign, has_read = scratch / "late", scratch / "late.read"
+    first, second = make_nodes(world, scratch, ckptfs, preload(world, "late_news", LATE_NEWS=sign, LATE_NEWS_REMOTE=scratch / "remote"))
+    assert second.read("other.json") == b"of the save"  # and the kernel keeps it
+    sign.touch()
+    trees.write(first / "1000/other.json", b"of the first")
+    first.wait("1000")
+    wait_until(has_read.exists, SEEN, "the edit in the second node's log")
+    change(ckptfs, second)
+    sign.unlink()
+    meet(first, second, expected | {"other.json": b"of the first"})
+    assert first.errors() == second.errors() == []
 
 
 def test_an_edit_of_a_step_that_is_deleted_is_kept(nodes):
