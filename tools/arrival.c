@@ -58,7 +58,7 @@ static int look_for_failure(const char *store, const char *session)
 	return rc;
 }
 
-// Who has it mounted pushes it; it was pushed here before, where nobody has.
+// Its mount pushes it; without one it was pushed here before.
 static int look(struct ckpt_listing *l, const char *store, const char *word, struct ckpt_arrival *a)
 {
 	int rc = ckpt_follow_refresh(l->store);

@@ -23,7 +23,7 @@ static int fail_waits(const char *path, const char *why)
 	return ckpt_fail(path, hint, "it is done on this machine, and not in the object store yet: %s", why);
 }
 
-// Who waits for that very step, or saved it, is told so by another.
+// The verb that waits for that very step, or saved it, says so by itself.
 static void tell_step(struct ckpt_listing *l, const struct ckpt_failure *f)
 {
 	struct ckpt_step *step = ckpt_step_of_session(l->store, f->session);
@@ -54,7 +54,7 @@ static bool has_moved(struct waiting *w, const struct ckpt_remote_queue *q)
 	return moved;
 }
 
-// What prevents it; NULL: it goes on.
+// The obstacle, for people; NULL: it goes on.
 static const char *obstacle(struct waiting *w, const struct ckpt_remote_queue *q, char why[CKPT_OBJECTS_WHY_MAX])
 {
 	int64_t now_ns = ckpt_sys.mono_ns();

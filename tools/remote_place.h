@@ -3,7 +3,7 @@
 
 #include "core/remote/place.h"
 
-// What was given with -o (verb.h). 0, or wrong usage.
+// Takes the options that were given with -o (verb.h). 0, or wrong usage.
 int ckpt_remote_at_options(struct ckpt_remote_at *at);
 bool ckpt_is_remote_url(const char *word);
 // Makes an empty store there. Says why not on stderr; 0, or an exit status.

@@ -1,4 +1,4 @@
-// Whether two steps have the same files, of one store or of two: the same paths and types, sizes, modes and times of change, links and bytes.
+// Two steps, of one store or of two, have the same files: the same paths and types, sizes, modes and times of change, links and bytes.
 //
 // Bytes are compared by their SHA-256: that of the seal where a file has one, else of what is read. Owners, extended attributes and the times of
 // folders do not count.

@@ -30,7 +30,7 @@ static int by_ino(const void *a, const void *b)
 	return (x > y) - (x < y);
 }
 
-// What an earlier copy left under this name is in the way.
+// Leftovers of an earlier copy under this name are in the way.
 static int clear(const struct walk *w, const char *path)
 {
 	return w->f->resumes && unlinkat(w->to, path, 0) && errno != ENOENT ? -errno : 0;
@@ -76,7 +76,7 @@ static bool is_whole(const struct walk *w, const struct ckpt_entry *e, const cha
 }
 
 // The attributes are set once more: so its time of change is of this attempt, and not of the one that was interrupted (stage.h).
-// Who may not open it copies it again.
+// A file that may not be opened is copied again.
 static bool keep(const struct walk *w, const struct ckpt_entry *e, const char *path)
 {
 	CLEANUP_FD int fd = is_whole(w, e, path) ? ckpt_sys.open(w->to, path, O_RDONLY, 0) : -1;

@@ -8,7 +8,7 @@
 
 enum { KEY_JSON = 0x1000, KEY_HELP };
 
-// What a verb may do without comes first and last.
+// Options that a verb may lack come first and last.
 static const struct argp_option common_options[] = {
 	{"json", KEY_JSON, NULL, 0, "one JSON document on stdout", -2},
 	{"quiet", 'q', NULL, 0, "show only failures, no progress", -2},

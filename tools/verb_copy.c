@@ -57,7 +57,7 @@ static bool is_of_a_change(const char *event)
 	return false;
 }
 
-// What completed the step: of its first version that is still known.
+// The event that completed the step: of its first version that is still known.
 static char *event_of(const struct ckpt_copy_row *row)
 {
 	for (uint32_t i = 1; i <= row->version->is.version; i++) {

@@ -163,7 +163,7 @@ static int tell_record(const struct ckpt_act *a, struct ckpt_act_row *row)
 	return 0;
 }
 
-// What else is set is a matter of ckptfs alone.
+// All other values are a matter of ckptfs alone.
 static int tell_value(const struct ckpt_act *a, struct ckpt_act_row *row)
 {
 	row->word = "policy";

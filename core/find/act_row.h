@@ -30,7 +30,7 @@ struct ckpt_act_row {
 struct ckpt_act_row_from {
 	uint64_t seq;
 	int64_t time_ns; // of the entry
-	// What is known of steps. is_before: as they were right before the operation; else as they are later, so that they may have been
+	// The steps that are known. is_before: as they were right before the operation; else as they are later, so that they may have been
 	// renamed since.
 	const struct ckpt_state *state;
 	bool is_before;

@@ -161,7 +161,7 @@ static void fetch_waiting(struct ckpt_store *s, struct ckpt_fetch_round *r)
 	free(w.ids);
 }
 
-// What somebody reads goes first: it is less, and cannot be had again.
+// Packs that somebody reads go first: they are fewer, and cannot be had again.
 void ckpt_fetch_round(struct ckpt_store *s, struct ckpt_fetch_round *r)
 {
 	struct ckpt_manifest **manifests;

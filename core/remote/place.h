@@ -22,7 +22,7 @@ struct ckpt_remote_at {
 int ckpt_remote_place(const struct ckpt_remote_at *at, char **ret_path, char why[CKPT_OBJECTS_WHY_MAX]);
 // The store in the directory at path has a remote. False where it cannot be read.
 bool ckpt_remote_is_at(const char *path);
-// What a log needs of the remote was tried (core/objects/probe.h), or is now. Who makes the work directory by a mount tries it with writers that
+// The remote was tried for all that a log needs (core/objects/probe.h), or is now. Who makes the work directory by a mount tries it with writers that
 // race; else who pushes first, without a race: once for each endpoint option, and store.json says so.
 // 0, also of a store without a remote; -EPROTO: a store there would lose steps; else as of the objects. why: as of core/objects/stack.h.
 int ckpt_remote_prove(const char *path, char why[CKPT_OBJECTS_WHY_MAX]);

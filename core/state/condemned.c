@@ -173,7 +173,7 @@ static bool shares_one(const struct ckpt_named *a, const struct ckpt_named *b)
 	return false;
 }
 
-// Who condemns an object that is held has found that its HOLD is over.
+// The HOLD of a condemned object is over, as its condemner has found.
 static void end_old_holds(struct ckpt_condemned_table *t, const struct ckpt_named *condemns)
 {
 	for (size_t i = t->count; i-- > 0;)

@@ -21,7 +21,7 @@ struct ckpt_pull {
 };
 // malloc'ed; -EINVAL, -EFBIG, -ENOMEM.
 int ckpt_pull_encode(const struct ckpt_pull *pull, void **ret_body, size_t *ret_len);
-// Whether it could be applied, before it is appended: -EBADMSG damaged or hostile, -ENOTSUP newer, and required.
+// 0: it can be applied, so that it may be appended; -EBADMSG damaged or hostile, -ENOTSUP newer, and required.
 int ckpt_pull_check(const char *store_id, const void *body, size_t len);
 bool ckpt_pull_is_host(const char *host, size_t len);
 

@@ -611,7 +611,7 @@ const struct ckpt_state_step *ckpt_state_shared_listed(const struct ckpt_state *
 	return NULL;
 }
 
-// Whatever it was here before it expired. NULL: no memory.
+// The step as it was here before it expired. NULL: no memory.
 static struct ckpt_state_step *new_gone(const char *id, const struct ckpt_state_step *shared)
 {
 	struct ckpt_state_step *step = shared ? ckpt_state_step_clone(shared) : ckpt_calloc(1, sizeof(*step));

@@ -184,7 +184,7 @@ START_TEST(what_is_removed_from_a_step_is_not_in_the_edit_that_has_its_place)
 }
 END_TEST
 
-// Where the edit does not take it, the bytes are where the caller has put them: the file is not lost.
+// A file that the edit does not take is not lost: its bytes stay where the caller has put them.
 START_TEST(what_the_edit_does_not_take_stays_where_it_was)
 {
 	edit_removing(NULL);

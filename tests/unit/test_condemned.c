@@ -84,7 +84,7 @@ START_TEST(a_hold_lasts_until_its_step_has_files)
 }
 END_TEST
 
-// Who condemns one of its objects has found it over. Those of the other kind have other names.
+// A HOLD is over once one of its objects is condemned. Those of the other kind have other names.
 START_TEST(a_hold_ends_when_one_of_its_objects_is_condemned)
 {
 	struct ckpt_act a = {.kind = CKPT_ACT_CONDEMN, .objects = others[1], .manifest_count = 1};

@@ -70,7 +70,7 @@ START_TEST(a_file_that_is_cut_off_is_kept_as_a_session)
 }
 END_TEST
 
-// Who wrote it is not known to be dead: the format alone says nothing.
+// Its writer is not known to be dead: the format alone says nothing.
 START_TEST(a_file_that_is_cut_off_is_part_of_a_step_that_was_not_interrupted)
 {
 	ck_ok(ckpt_commit(step, &ckpt_staged_plain));

@@ -1,4 +1,4 @@
-// What the looker makes of staged steps while time goes by, by a clock that the test moves: what each waits for, as people are told,
+// The looker at staged steps while time goes by, by a clock that the test moves: what each waits for, as people are told,
 // and when it is committed, a plain folder, or marked as interrupted. And what becomes of it at an orderly end.
 #include "core/save/looker.h"
 #include "tests/support/fixture.h"
@@ -537,7 +537,7 @@ START_TEST(a_commit_that_fails_is_tried_again)
 }
 END_TEST
 
-// What the mount says then: a file was opened meanwhile, or the name is taken.
+// The answer of the mount then: a file was opened meanwhile, or the name is taken.
 static int refuse(void *arg __attribute__((unused)), struct ckpt_step *it __attribute__((unused)),
 		  int64_t touched_ns __attribute__((unused)), bool no_arrays __attribute__((unused)))
 {

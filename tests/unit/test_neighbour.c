@@ -131,7 +131,7 @@ static void cool(void)
 	ck_ok(ckpt_cool_sealed(other, &how, &done));
 }
 
-// What was added later, as the report of an evaluation, the next save has no more reason to bring than this one had.
+// A file that was added later, as the report of an evaluation: the next save has no more reason to bring it than this one had.
 START_TEST(of_what_was_added_since_arrays_count_alone)
 {
 	neighbour("1000", "a.npy");
@@ -183,7 +183,7 @@ START_TEST(a_step_that_is_deleted_or_being_changed_is_no_neighbour)
 }
 END_TEST
 
-// Whatever its number is: a run may have begun at an older step again.
+// Its number does not count: a run may have begun at an older step again.
 START_TEST(the_step_that_was_committed_last_is_the_neighbour)
 {
 	neighbour("1500", "a.npy config.json");

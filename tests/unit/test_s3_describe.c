@@ -16,7 +16,7 @@
 #define NOW_NS INT64_C(1795813273000000000) // the Date of each answer
 #define PAGE "<ListBucketResult><IsTruncated>false</IsTruncated></ListBucketResult>"
 
-// What the bucket is set to, and what stands in it. "": the server has no such setting.
+// The settings of the bucket, and its objects. "": the server has no such setting.
 static struct bucket {
 	bool no_list, no_get, no_put, no_delete, no_abort, no_settings;
 	bool takes_damaged; // bytes that are not those of their sum
@@ -191,7 +191,7 @@ static int describe_whatever_stays(void)
 	return rc;
 }
 
-// Whatever was tried, nothing stays.
+// Nothing stays of all that was tried.
 static int describe(void)
 {
 	int rc = describe_whatever_stays();

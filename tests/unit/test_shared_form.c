@@ -168,7 +168,7 @@ static void teardown(void)
 	ckpt_state_free(state);
 }
 
-// What both have changed since, and what the node says of it at once.
+// Changes of both since then, and those that the node makes at once.
 static void meet(struct batch *theirs, struct batch *ours)
 {
 	add_recorded(theirs, CKPT_ACT_AMEND, "1", 2);
@@ -198,7 +198,7 @@ static struct ckpt_state *copy_of(const void *bytes, size_t len)
 
 // --- The bytes of a state -------------------------------------------------------------------------------------------------
 
-// What is taken has one form.
+// Bytes that are taken have one form.
 static int decode(const void *bytes, size_t len)
 {
 	CLEANUP_FREE void *exact = malloc(len + !len), *again = NULL;
@@ -238,7 +238,7 @@ START_TEST(each_bit_that_is_flipped_is_seen_or_is_another_state)
 }
 END_TEST
 
-// Where the change of step 1 stands, which is the first.
+// The place of the change of step 1, which is the first.
 enum { CHANGED_BYTES = 64, SINCE = 40, LATEST = 48, FLAGS = 56 };
 
 static uint8_t *change_of(uint8_t *bytes, size_t len, const char *name)

@@ -605,7 +605,7 @@ static struct ckpt_act on_tree(enum ckpt_act_kind kind, const char *id, const ch
 	return act;
 }
 
-// What this node has pushed comes back in an entry of the remote's log.
+// Acts that this node has pushed come back in an entry of the remote's log.
 START_TEST(acts_of_other_nodes_are_theirs_and_own_ones_are_told_once)
 {
 	CLEANUP_FREE void *theirs = NULL, *ours = NULL;
