@@ -5,6 +5,7 @@
 //     ckptfs         main(), the table of verbs
 //     verb help      options, wrong usage; --help, man pages and completion from one source
 //     operand        STORE, STEP and PATH
+//     remote_place push   a store with a URL: its work directory, and sending what verbs have done
 //     output progress units   tables, JSON, failures; the bar; sizes, durations, times
 //     config         the store's settings, for people, JSON and -o
 //     listing where  steps and files as rows; conditions on them

@@ -1,10 +1,12 @@
 """Verbs on the URL of a store that nobody has mounted on this machine: what they do is in the bucket when they end."""
 
+import fcntl
 import json
 import os
+import struct
 import time
 import uuid
-from threading import Thread
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -13,6 +15,8 @@ from support.mounting import wait_until
 from support.nodes import *  # noqa: F403
 from support.nodes import Node
 from support.object_servers import running_server
+
+F_OFD_SETLK = 37
 
 pytestmark = pytest.mark.timeout(180)
 
@@ -103,18 +107,22 @@ def test_a_machine_that_verbs_have_used_mounts_without_the_network(elsewhere, ve
     assert json.loads((made / "store.json").read_text())["remote"]["probed"] is True
 
 
-def test_verbs_send_one_after_the_other(elsewhere, verb, fault_proxy):
-    """One that has the store for a push is waited for, and its end is not taken for a push of what comes later."""
+def test_another_verb_that_has_the_store_is_waited_for(elsewhere, verb, scratch, fault_proxy):
+    """It is no mount, and may not send what was done before."""
     verb("ls", endpoint=fault_proxy.endpoint)
-    fault_proxy.play({"op": "PutObject", "key": "*/log/*", "do": "stall", "seconds": 2.0})
-    both = [Thread(target=verb, args=("rm", name), kwargs={"endpoint": None, "check": False}) for name in ("1000", "2000")]
-    for t in both:
-        t.start()
-    for t in both:
-        t.join()
-    left = set(verb("ls", endpoint=None).stdout.split())
-    wait_until(lambda: set(elsewhere.listing()) == left, 30, f"{left}")
-    assert left != {"1000", "2000", "3000"}
+    [made] = (scratch / "verbs").iterdir()
+    fault_proxy.play({"op": "PutObject", "do": "status", "status": 403, "code": "AccessDenied"})
+    assert verb("rm", "1000", endpoint=None, check=False).returncode == 1
+    fault_proxy.play()
+    with open(made / "lock", "r+b") as lock, ThreadPoolExecutor() as pool:
+        fcntl.fcntl(lock, F_OFD_SETLK, struct.pack("hhqqi4x", fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0))
+        waits = pool.submit(verb, "wait", "--remote", endpoint=None, check=False)
+        time.sleep(2)
+        assert not waits.done() and elsewhere.listing() == ["1000", "2000", "3000"]
+        lock.close()
+        said = waits.result()
+    assert said.returncode == 0, said.stderr
+    wait_until(lambda: elsewhere.listing() == ["2000", "3000"], 30, "the deletion")
 
 
 def test_options_are_for_urls_alone(ckptfs, store):
