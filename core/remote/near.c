@@ -22,13 +22,20 @@ static bool is_shared(const char *key)
 	return !strncmp(key, "packs/", strlen("packs/")) || !strncmp(key, "m/", strlen("m/"));
 }
 
+// An answer that did not come: of a store behind a network -EIO and -EAGAIN say no more than that, while of one on this disk they mean damage,
+// and that somebody was quicker.
+static int of_there(int rc)
+{
+	return rc == -EIO || rc == -EAGAIN ? -ETIMEDOUT : rc;
+}
+
 static int near_get(struct ckpt_objects *o, const char *key, uint64_t offset, void *buf, size_t len, size_t *ret_len,
 		    struct ckpt_object *ret_object)
 {
 	int rc = ckpt_objects_get(near_of(o)->here, key, offset, buf, len, ret_len, ret_object);
 
 	return rc == -ENOENT && is_shared(key)
-		       ? ckpt_objects_get(near_of(o)->there, key, offset, buf, len, ret_len, ret_object)
+		       ? of_there(ckpt_objects_get(near_of(o)->there, key, offset, buf, len, ret_len, ret_object))
 		       : rc;
 }
 
@@ -38,7 +45,7 @@ static int near_get_ranges(struct ckpt_objects *o, const char *key, struct ckpt_
 	int rc = ckpt_objects_get_ranges(near_of(o)->here, key, ranges, count, until, ret_object);
 
 	return rc == -ENOENT && is_shared(key)
-		       ? ckpt_objects_get_ranges(near_of(o)->there, key, ranges, count, until, ret_object)
+		       ? of_there(ckpt_objects_get_ranges(near_of(o)->there, key, ranges, count, until, ret_object))
 		       : rc;
 }
 
@@ -46,7 +53,7 @@ static int near_head(struct ckpt_objects *o, const char *key, struct ckpt_object
 {
 	int rc = ckpt_objects_head(near_of(o)->here, key, ret_object);
 
-	return rc == -ENOENT && is_shared(key) ? ckpt_objects_head(near_of(o)->there, key, ret_object) : rc;
+	return rc == -ENOENT && is_shared(key) ? of_there(ckpt_objects_head(near_of(o)->there, key, ret_object)) : rc;
 }
 
 static int near_put(struct ckpt_objects *o, const char *key, const void *data, size_t len, bool frees,

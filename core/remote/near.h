@@ -1,6 +1,7 @@
 // The objects of a node beside those of the remote: packs and manifests that are not on this node are read from the remote.
 //
 // All else, and all changes, are the node's alone: a remote is written by push.c only.
+// Errors: those of objects.h; where the remote gave no answer, -ETIMEDOUT: nothing is known to be damaged, and another time may do.
 // Ownership: the layer closes both. Threads: any. Blocks on the disk, and on the network.
 #pragma once
 
