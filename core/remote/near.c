@@ -22,8 +22,7 @@ static bool is_shared(const char *key)
 	return !strncmp(key, "packs/", strlen("packs/")) || !strncmp(key, "m/", strlen("m/"));
 }
 
-// An answer that did not come: of a store behind a network -EIO and -EAGAIN say no more than that, while of one on this disk they mean damage,
-// and that somebody was quicker.
+// An answer that did not come. Behind a network -EIO and -EAGAIN say no more. On this disk they mean damage, and that somebody was quicker.
 static int of_there(int rc)
 {
 	return rc == -EIO || rc == -EAGAIN ? -ETIMEDOUT : rc;
