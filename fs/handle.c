@@ -200,6 +200,8 @@ static int raw_open(const struct raw *raw, struct ckpt_file **ret_file)
 	fd = ckpt_file_take_fd(*ret_file);
 	if (fd >= 0)
 		*ret_file = NULL;
+	else
+		ckpt_file_watch(*ret_file);
 	return fd < 0 ? -EXDEV : fd;
 }
 

@@ -1,6 +1,7 @@
 #include "fs/status.h"
 
 #include "core/remote/remote.h"
+#include "core/remote/warmer.h"
 #include "core/base/clock.h"
 #include "core/base/util.h"
 #include "core/index/indexer.h"
@@ -199,7 +200,7 @@ static json_t *status(struct ckpt_fs *fs)
 	work_limit = fs->store->settings.work_limit;
 	s = json_pack("{s:o, s:s, s:s, s:o, s:b, s:s?, s:b, s:s, s:o, s:{s:I, s:I}, s:{s:I, s:I}, s:{s:I, s:I, s:I, "
 		      "s:o, s:n, s:o}, "
-		      "s:I, s:I, "
+		      "s:{s:I}, s:I, s:I, "
 		      "s:I, s:o, s:o, s:I, s:I, s:o, s:o, s:o, s:b, s:b, s:o}",
 		      "store", text_json(fs->store->path), "id", fs->store->id, "version", CKPT_VERSION, "mountpoint",
 		      text_json(fs->mountpoint), "passthrough", fs->passthrough, "passthrough_why",
@@ -210,7 +211,8 @@ static json_t *status(struct ckpt_fs *fs)
 		      (json_int_t)cooling_bytes, "uploading", "steps", (json_int_t)queue.steps, "files",
 		      (json_int_t)queue.files, "bytes", (json_int_t)queue.bytes, "failed", failed_uploads(fs, &folders),
 		      "oldest_s", "unreachable_s",
-		      queue.unreachable_ns ? json_real((double)queue.unreachable_ns / 1e9) : json_null(), "indexing",
+		      queue.unreachable_ns ? json_real((double)queue.unreachable_ns / 1e9) : json_null(), "warming",
+		      "files", (json_int_t)ckpt_warmer_pending(*ckpt_warmer_of(fs->store)), "indexing",
 		      (json_int_t)ckpt_indexer_pending(*ckpt_indexer_of(fs->store)), "removing",
 		      (json_int_t)ckpt_trash_pending(*ckpt_trash_of(fs->store)), "on_commit",
 		      (json_int_t)hooks_pending(fs->hooks), "last_commit", last_commit(fs, &folders), "last_error",

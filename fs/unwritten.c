@@ -204,7 +204,7 @@ static int write_nameless(struct ckpt_fs *fs, struct handle *h)
 	if (to < 0)
 		return to;
 	if (from < 0)
-		rc = ckpt_file_copy(handle_packed(h), to, NULL, NULL);
+		rc = ckpt_file_copy(handle_packed(h), to, NULL, NULL, NULL);
 	else
 		rc = statx(from, "", AT_EMPTY_PATH, CKPT_STATX_WANT, &stx) ? -errno
 									   : ckpt_clone_file(from, to, &stx, false);

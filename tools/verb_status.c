@@ -95,23 +95,24 @@ static int status_at_rest(const char *store, json_t **ret_status)
 	ckpt_remote_queue(*ckpt_remote_of(l.store), &queue);
 	rc = ckpt_rows_sessions(&l, &staged);
 	if (!rc)
-		*ret_status = ckpt_need(json_pack(
-			"{s:o, s:s, s:n, s:s, s:[], s:{s:i, s:i}, s:{s:i, s:i}, s:{s:I, s:I, s:I, s:[], s:n, "
-			"s:n}, s:i, "
-			"s:i, "
-			"s:i, "
-			"s:o, "
-			"s:o, "
-			"s:n, s:o, s:o, s:o, s:b, s:b, s:o}",
-			"store", ckpt_json_text(store), "version", CKPT_VERSION, "passthrough", "durability",
-			l.store->settings.durability == CKPT_DURABILITY_REMOTE ? "remote" : "local", "committing",
-			"sealing", "files", 0, "bytes", 0, "cooling", "steps", 0, "bytes", 0, "uploading", "steps",
-			(json_int_t)queue.steps, "files", (json_int_t)queue.files, "bytes", (json_int_t)queue.bytes,
-			"failed", "oldest_s", "unreachable_s", "indexing", 0, "removing", 0, "on_commit", 0,
-			"last_commit", newest_commit(&l), "last_error", newest_error(&l), "memory_bytes", "staged",
-			staged, "work_bytes", work_bytes(&l), "work_limit", limit_json(l.store->settings.work_limit),
-			"saving_in_progress", 0, "preempted", preempted_at >= 0, "preempted_at",
-			preempted_at > 0 ? json_integer(preempted_at) : json_null()));
+		*ret_status = ckpt_need(
+			json_pack("{s:o, s:s, s:n, s:s, s:[], s:{s:i, s:i}, s:{s:i, s:i}, s:{s:I, s:I, s:I, s:[], s:n, "
+				  "s:n}, s:{s:i}, s:i, "
+				  "s:i, "
+				  "s:i, "
+				  "s:o, "
+				  "s:o, "
+				  "s:n, s:o, s:o, s:o, s:b, s:b, s:o}",
+				  "store", ckpt_json_text(store), "version", CKPT_VERSION, "passthrough", "durability",
+				  l.store->settings.durability == CKPT_DURABILITY_REMOTE ? "remote" : "local",
+				  "committing", "sealing", "files", 0, "bytes", 0, "cooling", "steps", 0, "bytes", 0,
+				  "uploading", "steps", (json_int_t)queue.steps, "files", (json_int_t)queue.files,
+				  "bytes", (json_int_t)queue.bytes, "failed", "oldest_s", "unreachable_s", "warming",
+				  "files", 0, "indexing", 0, "removing", 0, "on_commit", 0, "last_commit",
+				  newest_commit(&l), "last_error", newest_error(&l), "memory_bytes", "staged", staged,
+				  "work_bytes", work_bytes(&l), "work_limit", limit_json(l.store->settings.work_limit),
+				  "saving_in_progress", 0, "preempted", preempted_at >= 0, "preempted_at",
+				  preempted_at > 0 ? json_integer(preempted_at) : json_null()));
 	if (!rc)
 		json_object_set_new(*ret_status, "room", ckpt_room_json(l.store, staged));
 	ckpt_listing_close(&l);
@@ -257,7 +258,8 @@ static void print_status(const char *store, const json_t *s)
 {
 	const json_t *passthrough = json_object_get(s, "passthrough"), *memory = json_object_get(s, "memory_bytes");
 	const json_t *commit = json_object_get(s, "last_commit"), *error = json_object_get(s, "last_error");
-	const json_t *sealing = json_object_get(s, "sealing"), *cooling = json_object_get(s, "cooling"), *row;
+	const json_t *sealing = json_object_get(s, "sealing"), *cooling = json_object_get(s, "cooling"),
+		     *warming = json_object_get(s, "warming"), *row;
 	const json_t *seconds = json_object_get(commit, "seconds");
 	const json_t *limit = json_object_get(s, "work_limit");
 	char size[CKPT_SIZE_MAX], most[CKPT_SIZE_MAX], at[CKPT_TIME_MAX], took[CKPT_DURATION_MAX];
@@ -273,6 +275,8 @@ static void print_status(const char *store, const json_t *s)
 		printf("sealing      %lld files\n", json_integer_value(json_object_get(sealing, "files")));
 	if (json_integer_value(json_object_get(cooling, "steps")))
 		printf("cooling      %lld steps\n", json_integer_value(json_object_get(cooling, "steps")));
+	if (json_integer_value(json_object_get(warming, "files")))
+		printf("warming      %lld files\n", json_integer_value(json_object_get(warming, "files")));
 	print_queue(json_object_get(s, "uploading"));
 	if (json_is_object(commit))
 		printf("last commit  %s at %s", text_of(commit, "step"), local_time(text_of(commit, "at"), at));

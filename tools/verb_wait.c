@@ -76,7 +76,8 @@ static int look_idle(const struct wait *w)
 		return ckpt_store_holder(w->o.store, NULL) ? 0 : NOT_YET;
 	busy = json_array_size(json_object_get(status, "committing")) || number(status, NULL, "indexing") ||
 	       number(status, NULL, "removing") || number(status, NULL, "on_commit") ||
-	       number(status, "sealing", "files") || number(status, "cooling", "steps");
+	       number(status, "sealing", "files") || number(status, "cooling", "steps") ||
+	       number(status, "warming", "files");
 	json_decref(status);
 	return busy ? NOT_YET : 0;
 }
@@ -346,7 +347,7 @@ int ckpt_verb_wait(int argc, char **argv)
 		 "until it is durable in the object store; without STEP: all that was done here", 0},
 		{"idle", 'i', NULL, 0,
 		 "until all background work is done: no commit runs, the index is up to date, all is "
-		 "sealed, no files are being removed",
+		 "sealed, no files are being removed, and none that were read whole are being kept",
 		 0},
 		{"timeout", 't', "DURATION", 0, "give up after this, with exit status 1 (default: never)", 0},
 		{0},

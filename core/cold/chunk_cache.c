@@ -509,6 +509,13 @@ struct ckpt_cached *ckpt_chunk_cache_try(struct ckpt_chunk_cache *cache, const s
 	return c;
 }
 
+void ckpt_chunk_cache_hold(struct ckpt_chunk_cache *cache, struct ckpt_cached *cached)
+{
+	LOCK_SCOPE(&cache->lock);
+
+	hold_locked(cache, cached);
+}
+
 const uint8_t *ckpt_cached_data(const struct ckpt_cached *cached)
 {
 	return cached->data;

@@ -31,6 +31,8 @@ int ckpt_chunk_cache_get(struct ckpt_chunk_cache *cache, const struct ckpt_manif
 			 struct ckpt_cached **ret_cached);
 // NULL: it is not there, and _get would block.
 struct ckpt_cached *ckpt_chunk_cache_try(struct ckpt_chunk_cache *cache, const struct ckpt_manifest *m, uint32_t chunk);
+// Once more, by who holds it and hands it on: it is let go of once more, too.
+void ckpt_chunk_cache_hold(struct ckpt_chunk_cache *cache, struct ckpt_cached *cached);
 const uint8_t *ckpt_cached_data(const struct ckpt_cached *cached);
 // taken: bytes of it that the caller has passed on. Once that is all of them, the chunk goes.
 void ckpt_chunk_cache_let_go(struct ckpt_chunk_cache *cache, struct ckpt_cached *cached, size_t taken);

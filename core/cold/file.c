@@ -3,6 +3,8 @@
 #include "core/base/sys.h"
 #include "core/base/util.h"
 #include "core/cold/chunk_cache.h"
+#include "core/cold/reading.h"
+#include "core/cold/sparse.h"
 #include "core/step/errlog.h"
 #include "core/step/follow.h"
 #include "core/step/older.h"
@@ -15,7 +17,6 @@
 #include <sys/file.h>
 
 #define COPY_BYTES ((size_t)1 << 20)
-#define HOLE_BYTES ((size_t)64 << 10)
 #define AHEAD_CHUNKS 2
 #define RUN_BYTES_LEAST (UINT64_C(16) << 20) // of one request, where that much may be expected
 #define FLOCK_TRIES 1000
@@ -41,11 +42,12 @@ struct ckpt_file {
 	uint64_t *ends;  // of the chunks in the file
 	uint32_t latest; // chunk that was asked for; atomic
 	// Of a store that is far; atomic.
-	bool follows;           // it was read in order, and expects what comes next
-	uint32_t begun;         // chunk from which on it is read in order now
-	uint32_t expected;      // chunks before this one were expected
-	bool told;              // of damage; atomic
-	struct ckpt_file *anew; // reads it from now on, since its packs are gone: it was warmed; set once, atomic
+	bool follows;                 // it was read in order, and expects what comes next
+	uint32_t begun;               // chunk from which on it is read in order now
+	uint32_t expected;            // chunks before this one were expected
+	bool told;                    // of damage; atomic
+	struct ckpt_reading *reading; // NULL: nobody watches what is read; set before it is shared
+	struct ckpt_file *anew;       // reads it from now on, since its packs are gone: it was warmed; set once, atomic
 };
 
 static int take_chunks(struct ckpt_file *f)
@@ -332,10 +334,17 @@ void ckpt_file_close(struct ckpt_file *f)
 	if (f->fd >= 0)
 		ckpt_sys.close(f->fd);
 	ckpt_file_close(f->anew);
+	ckpt_reading_close(f->reading);
 	ckpt_manifest_unref(f->m);
 	ckpt_step_unref(f->step);
 	free(f->ends);
 	free(f);
+}
+
+void ckpt_file_watch(struct ckpt_file *f)
+{
+	if (f->fd < 0 && f->count)
+		f->reading = ckpt_reading_open(f->step, f->m, f->index);
 }
 
 uint64_t ckpt_file_bytes(const struct ckpt_file *f)
@@ -506,6 +515,11 @@ static int view_chunk(struct ckpt_file *f, uint64_t offset, bool at_once, struct
 	ret_view->len = (size_t)(f->ends[chunk] - offset);
 	ret_view->cached = cached;
 	ret_view->cache = *ckpt_chunk_cache_of(f->step->store);
+	if (f->reading) {
+		ret_view->reading = ckpt_reading_ref(f->reading);
+		ret_view->offset = offset;
+		ckpt_reading_keep(f->reading, ret_view->cache, cached, begin, f->ends[chunk] - begin);
+	}
 	return 0;
 }
 
@@ -532,6 +546,9 @@ void ckpt_file_view_done(struct ckpt_file_view *view, size_t used)
 {
 	if (view->cached)
 		ckpt_chunk_cache_let_go(view->cache, view->cached, used);
+	if (view->reading && used)
+		ckpt_reading_took(view->reading, view->offset, used);
+	ckpt_reading_unref(view->reading);
 }
 
 static ssize_t read_view(struct ckpt_file *f, void *buf, size_t len, uint64_t offset)
@@ -563,44 +580,50 @@ ssize_t ckpt_file_read(struct ckpt_file *f, void *buf, size_t len, uint64_t offs
 	return n ? n : -EIO; // it was as long as it should be when it was opened
 }
 
-static bool is_zero(const uint8_t *data, size_t len)
+// The end of the part of `kept` that has the byte at `at`, or `at`.
+static uint64_t behind_kept(const struct ckpt_extents *kept, uint64_t at)
 {
-	return !*data && !memcmp(data, data + 1, len - 1);
+	for (size_t i = 0; kept && i < kept->count; i++)
+		if (kept->list[i].begin <= at && kept->list[i].end > at)
+			return kept->list[i].end;
+	return at;
 }
 
-// Whether it was sparse nobody has written down; it takes no more room than it did, if it was.
-static int write_sparse(int fd, const uint8_t *data, size_t len, uint64_t at)
+// Up to the next part that is kept.
+static uint64_t before_kept(const struct ckpt_extents *kept, uint64_t at, uint64_t end)
 {
-	int rc = 0;
-
-	for (size_t done = 0, part; done < len && !rc; done += part) {
-		part = MIN(len - done, HOLE_BYTES);
-		if (!is_zero(data + done, part)) {
-			ssize_t written = ckpt_sys.pwrite(fd, data + done, part, (off_t)(at + done));
-
-			rc = (int)MIN(written, 0);
-		}
-	}
-	return rc;
+	for (size_t i = 0; kept && i < kept->count; i++)
+		if (kept->list[i].begin >= at)
+			return MIN(kept->list[i].begin, end);
+	return end;
 }
 
-int ckpt_file_copy(struct ckpt_file *f, int fd, bool (*go_on)(void *arg, uint64_t bytes), void *arg)
+static int copy_part(struct ckpt_file *f, int fd, uint8_t *buf, uint64_t at, size_t len, size_t *ret_done)
+{
+	ssize_t n = ckpt_file_read(f, buf, len, at);
+
+	if (n < 0)
+		return (int)n;
+	*ret_done = (size_t)n;
+	return ckpt_sparse_write(fd, buf, (size_t)n, at);
+}
+
+int ckpt_file_copy(struct ckpt_file *f, int fd, const struct ckpt_extents *kept,
+		   bool (*go_on)(void *arg, uint64_t bytes), void *arg)
 {
 	CLEANUP_FREE uint8_t *buf = malloc(COPY_BYTES);
+	uint64_t at = behind_kept(kept, 0);
+	int rc = buf ? 0 : -ENOMEM;
 
-	if (!buf)
-		return -ENOMEM;
-	for (uint64_t at = 0; at < f->bytes;) {
-		ssize_t n = ckpt_file_read(f, buf, COPY_BYTES, at);
-		int rc = n < 0 ? (int)n : write_sparse(fd, buf, (size_t)n, at);
+	while (!rc && at < f->bytes) {
+		size_t done = 0;
 
-		if (!rc && go_on && !go_on(arg, (uint64_t)n))
+		rc = copy_part(f, fd, buf, at, (size_t)MIN(before_kept(kept, at, f->bytes) - at, COPY_BYTES), &done);
+		if (!rc && go_on && !go_on(arg, done))
 			rc = -EINTR;
-		if (rc)
-			return rc;
-		at += (uint64_t)n;
+		at = behind_kept(kept, at + done);
 	}
-	return ckpt_sys.ftruncate(fd, (off_t)f->bytes);
+	return rc ? rc : ckpt_sys.ftruncate(fd, (off_t)f->bytes);
 }
 
 struct ckpt_part ckpt_packed_files_part = {.bytes = sizeof(struct ckpt_packed_files)};

@@ -6,6 +6,7 @@
 // Ownership: a file holds its step and its manifest. Threads: any, several at once. Blocks on the disk or the store.
 #pragma once
 
+#include "core/base/extents.h"
 #include "core/step/step.h"
 
 #include <sys/types.h>
@@ -30,6 +31,9 @@ int ckpt_file_find_packed(struct ckpt_step *step, struct ckpt_manifest *m, uint3
 			  struct ckpt_manifest **ret_manifest, uint32_t *ret_index);
 void ckpt_file_close(struct ckpt_file *f); // NULL is fine
 
+// What is read of it from now on is read by a client, and counts (reading.h). Before anybody else has it. Blocks on the local disk.
+void ckpt_file_watch(struct ckpt_file *f);
+
 uint64_t ckpt_file_bytes(const struct ckpt_file *f); // of the file
 // What the version says of it; its strings are there as long as it is open.
 void ckpt_file_entry(const struct ckpt_file *f, struct ckpt_entry *ret_entry);
@@ -48,6 +52,8 @@ struct ckpt_file_view {
 	size_t len;
 	struct ckpt_chunk_cache *cache; // the rest is file.c's
 	struct ckpt_cached *cached;
+	struct ckpt_reading *reading;
+	uint64_t offset;
 };
 int ckpt_file_view(struct ckpt_file *f, uint64_t offset, bool at_once, struct ckpt_file_view *ret_view);
 void ckpt_file_view_done(struct ckpt_file_view *view, size_t used);
@@ -58,6 +64,7 @@ int ckpt_file_manifests(struct ckpt_store *s, struct ckpt_manifest ***ret_manife
 bool ckpt_file_others_read(struct ckpt_store *s);
 void ckpt_file_manifests_free(struct ckpt_manifest **manifests, size_t count);
 
-// All of it to the start of an empty file, in which what is zero becomes holes. -EIO: ...; -EINTR: go_on said no, after so many
-// bytes more.
-int ckpt_file_copy(struct ckpt_file *f, int fd, bool (*go_on)(void *arg, uint64_t bytes), void *arg);
+// All of it to the start of an empty file, in which what is zero becomes holes. kept: parts that are there already; NULL: none. -EIO: ...;
+// -EINTR: go_on said no, after so many bytes more.
+int ckpt_file_copy(struct ckpt_file *f, int fd, const struct ckpt_extents *kept,
+		   bool (*go_on)(void *arg, uint64_t bytes), void *arg);

@@ -39,7 +39,11 @@ struct ckpt_evict {
 
 static bool goes_before(const struct ckpt_evict_row *a, const struct ckpt_evict_row *b)
 {
-	return a->deleted != b->deleted ? a->deleted : a->sequence < b->sequence;
+	if (a->deleted != b->deleted)
+		return a->deleted;
+	if (a->read_ns != b->read_ns)
+		return a->read_ns && (!b->read_ns || a->read_ns < b->read_ns);
+	return a->sequence < b->sequence;
 }
 
 size_t ckpt_evict_order(const struct ckpt_evict_row *rows, size_t count, size_t *ret_order)
@@ -91,8 +95,9 @@ struct round {
 	struct local_pack *packs; // by id
 	size_t pack_count, pack_cap;
 	uint64_t freed;
-	bool unreachable; // the remote does not answer: packs stay, as nobody knows what it has
-	bool packs_stay;  // a step that the remote has not needs some of them, and its manifest does not say which
+	bool unreachable;       // the remote does not answer: packs stay, as nobody knows what it has
+	int64_t read_before_ns; // only raw files go that were kept since they were read, until then; 0: all that may
+	bool packs_stay; // a step that the remote has not needs some of them, and its manifest does not say which
 	bool (*go_on)(void *arg);
 	void *arg;
 };
@@ -311,6 +316,7 @@ static int look_at(struct round *r, size_t i)
 			 (state != CKPT_STEP_COMMITTED && state != CKPT_STEP_DELETED),
 	};
 	row->open = is_open(r, step->session);
+	row->read_ns = ckpt_warm_read_ns(step);
 	if (durable && !row->stays)
 		(void)ckpt_walk(r->store->sessions_fd, step->session, add_bytes, &row->raw_bytes);
 	rc = known_damage(step, v->is.version);
@@ -444,7 +450,7 @@ static int drop(struct round *r, struct ckpt_step *step, uint64_t raw_bytes)
 		rc = drop_raw(r, step);
 	if (r->freed > before)
 		tell_freed(r);
-	if (!rc && !r->unreachable && !r->packs_stay)
+	if (!rc && !r->unreachable && !r->packs_stay && !r->read_before_ns)
 		rc = drop_packs(r, step);
 	if (r->freed > before)
 		tell_freed(r);
@@ -454,14 +460,23 @@ static int drop(struct round *r, struct ckpt_step *step, uint64_t raw_bytes)
 	return rc == -ESTALE || rc == -EBUSY || is_damage(rc) ? 0 : rc;
 }
 
+static bool is_meant(const struct round *r, const struct ckpt_evict_row *row)
+{
+	return !r->read_before_ns || (row->read_ns && row->read_ns <= r->read_before_ns);
+}
+
 static int drop_in_order(struct round *r, uint64_t bytes)
 {
 	CLEANUP_FREE size_t *order = ckpt_calloc(r->count + 1, sizeof(*order));
 	size_t n = order ? ckpt_evict_order(r->rows, r->count, order) : 0;
 	int rc = order ? 0 : -ENOMEM;
 
-	for (size_t i = 0; i < n && !rc && r->freed < bytes; i++)
-		rc = goes_on(r) ? drop(r, r->steps[order[i]], r->rows[order[i]].raw_bytes) : -EINTR;
+	for (size_t i = 0; i < n && !rc && r->freed < bytes; i++) {
+		const struct ckpt_evict_row *row = &r->rows[order[i]];
+
+		if (is_meant(r, row))
+			rc = goes_on(r) ? drop(r, r->steps[order[i]], row->raw_bytes) : -EINTR;
+	}
 	return rc;
 }
 
@@ -484,18 +499,32 @@ static int look(struct round *r)
 	return rc;
 }
 
+static int run_round(struct round *r, uint64_t bytes, uint64_t *ret_bytes)
+{
+	int rc;
+
+	ckpt_pack_pins_begin(*ckpt_pack_pins_of(r->store));
+	rc = look(r);
+	if (!rc)
+		rc = drop_in_order(r, bytes);
+	ckpt_pack_pins_end(*ckpt_pack_pins_of(r->store));
+	*ret_bytes = r->freed;
+	return rc;
+}
+
 int ckpt_evict_round(struct ckpt_store *s, uint64_t bytes, uint64_t *ret_bytes, bool (*go_on)(void *arg), void *arg)
 {
 	CLEANUP(round_done) struct round r = {.store = s, .go_on = go_on, .arg = arg};
-	int rc;
 
-	ckpt_pack_pins_begin(*ckpt_pack_pins_of(s));
-	rc = look(&r);
-	if (!rc)
-		rc = drop_in_order(&r, bytes);
-	ckpt_pack_pins_end(*ckpt_pack_pins_of(s));
-	*ret_bytes = r.freed;
-	return rc;
+	return run_round(&r, bytes, ret_bytes);
+}
+
+int ckpt_evict_read(struct ckpt_store *s, uint64_t bytes, int64_t before_ns, uint64_t *ret_bytes,
+		    bool (*go_on)(void *arg), void *arg)
+{
+	CLEANUP(round_done) struct round r = {.store = s, .read_before_ns = before_ns, .go_on = go_on, .arg = arg};
+
+	return run_round(&r, bytes, ret_bytes);
 }
 
 // --- Of a mount -----------------------------------------------------------------------------------------------------------
@@ -525,6 +554,18 @@ static int64_t turn(void *arg, struct ckpt_behind *behind)
 	if (!ckpt_limit_used(*ckpt_limit_of(e->store), &used) && used > target)
 		(void)ckpt_evict_round(e->store, used - target, &freed, go_on, behind);
 	return ckpt_sys.mono_ns() + LOOK_NS;
+}
+
+uint64_t ckpt_evict_left(struct ckpt_store *s)
+{
+	struct ckpt_remote_queue queue;
+	uint64_t used, target;
+
+	if (s->settings.work_limit == CKPT_LIMIT_NONE)
+		return CKPT_LIMIT_NONE;
+	ckpt_remote_queue(*ckpt_remote_of(s), &queue);
+	target = target_beside(s, &queue);
+	return ckpt_limit_used(*ckpt_limit_of(s), &used) ? 0 : target - MIN(used, target);
 }
 
 uint64_t ckpt_evict_expected(struct ckpt_store *s)

@@ -2,7 +2,7 @@
 //
 // The limit counts all that is in the directory (core/save/limit.h). While more is there than leaves room for the next save, a thread removes the
 // raw files of one step after the other, and packs that no other step here needs and the remote has. Steps in the trash go first, then
-// those that were committed first. What stays:
+// those whose files are only kept because they were read (warmer.h), the longest ago, then those that were committed first. What stays:
 //   - a step that is not in the remote's log as it is here, with its packs
 //   - a pinned step, one that is being changed or removed, and one of which a file is open
 //   - one whose manifest cannot be read, as the error log says once; where the remote does not have it, all packs
@@ -43,6 +43,7 @@ struct ckpt_evict_row {
 	bool durable;      // the remote has it as it is here
 	bool stays;        // it is pinned, or in somebody's hand
 	bool open;         // somebody has a file of it open
+	int64_t read_ns;   // its raw files are kept since a client has read one whole, then for the last time; else 0
 	uint64_t raw_bytes;
 };
 // The places of those that may go, in their order; so many. Pure. ret_order has room for count.
@@ -67,6 +68,11 @@ uint64_t ckpt_evict_expected(struct ckpt_store *s);
 	INT64_C(20000000000)                   // without anything sent or removed, while something waits to be sent
 #define CKPT_EVICT_LAST_NS INT64_C(3000000000) // and when nothing does
 bool ckpt_evict_may_help(struct ckpt_store *s, int64_t since_ns);
+// The bytes that may be added before something goes; CKPT_LIMIT_NONE: there is no limit.
+uint64_t ckpt_evict_left(struct ckpt_store *s);
+// One round of raw files alone that are kept since they were read, for the last time until before_ns, by the node's clock. As below.
+int ckpt_evict_read(struct ckpt_store *s, uint64_t bytes, int64_t before_ns, uint64_t *ret_bytes,
+		    bool (*go_on)(void *arg), void *arg);
 // One round now: removes until so many bytes have gone, or nothing more may go. *ret_bytes: what has gone, also on failure. 0; -EINTR: go_on
 // said no; -EAGAIN: the log is ahead of the steps; -ENOMEM, -errno of the disk. Called by the thread, and by tests.
 int ckpt_evict_round(struct ckpt_store *s, uint64_t bytes, uint64_t *ret_bytes, bool (*go_on)(void *arg), void *arg);

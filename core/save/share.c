@@ -396,18 +396,23 @@ static int copy_bytes(struct ckpt_file *from, int to, const struct ckpt_share_pr
 {
 	int fd = ckpt_file_fd(from);
 
-	return fd >= 0 ? clone_raw(fd, to)
-		       : ckpt_file_copy(from, to, progress ? progress->go_on : NULL, progress ? progress->arg : NULL);
+	if (fd >= 0)
+		return clone_raw(fd, to);
+	return progress ? ckpt_file_copy(from, to, progress->kept, progress->go_on, progress->arg)
+			: ckpt_file_copy(from, to, NULL, NULL, NULL);
 }
 
 int ckpt_share_copy_entry(struct ckpt_step *step, struct ckpt_manifest *m, uint32_t index, int dirfd, const char *name,
 			  const struct ckpt_share_progress *progress)
 {
-	CLEANUP_FD int to = ckpt_sys.open(dirfd, name, O_RDWR | O_CREAT | O_EXCL, 0600);
+	bool is_there = progress && progress->kept;
+	CLEANUP_FD int to = ckpt_sys.open(dirfd, name, O_RDWR | (is_there ? 0 : O_CREAT | O_EXCL), 0600);
 	struct ckpt_file *from;
 	struct ckpt_entry e;
 	int rc = to < 0 ? to : ckpt_file_open(step, m, index, &from);
 
+	if (to < 0 && is_there)
+		ckpt_sys.unlink(dirfd, name, 0);
 	if (to < 0)
 		return rc;
 	ckpt_manifest_entry(m, index, &e);

@@ -9,6 +9,7 @@
 // Threads: any. All but the number block on the disk.
 #pragma once
 
+#include "core/base/extents.h"
 #include "core/step/step.h"
 
 #include <sys/stat.h>
@@ -66,11 +67,14 @@ int ckpt_share_attributes(struct ckpt_step *step, struct ckpt_manifest *m, uint3
 struct ckpt_share_progress {
 	bool durable; // it is on disk when the call returns
 	bool raw;     // it is to be a raw file of the step again: with the attributes that the raw file had
+	const struct ckpt_extents
+		*kept; // the file is there already, with these parts of it and nothing else; NULL: it is made
 	// With each piece, where the file is in packs: false ends it with -EINTR. NULL: on and on.
 	bool (*go_on)(void *arg, uint64_t bytes);
 	void *arg;
 };
-// A file of a committed step as one of its own, with all its attributes, from wherever its bytes are. progress may be NULL.
+// A file of a committed step as one of its own, with all its attributes, from wherever its bytes are. progress may be NULL. What fails leaves no
+// file, one that was there included.
 // -EEXIST; -EIO: they are gone or damaged; ...
 int ckpt_share_copy_entry(struct ckpt_step *step, struct ckpt_manifest *m, uint32_t index, int dirfd, const char *name,
 			  const struct ckpt_share_progress *progress);

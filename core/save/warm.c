@@ -22,7 +22,8 @@
 // said by an attribute of the session's directory, which is durable before the first name is there.
 
 #define WARM_XATTR CKPT_OWN_XATTRS "warm"
-#define TEXT_MAX 24 // of it
+#define TEXT_MAX 32 // of it
+#define BY_READING " read"
 #define ASIDE_MAX 64
 #define NOTHING 1000 // of a chunk
 
@@ -58,12 +59,38 @@ static bool matches(const struct warming *w, uint32_t index)
 	return !fnmatch(w->how->only, path, 0) || (slash && !fnmatch(w->how->only, slash + 1, 0));
 }
 
+static int compare_number(const void *number, const void *reading)
+{
+	uint64_t a = *(const uint64_t *)number, b = ckpt_reading_file(*(struct ckpt_reading *const *)reading)->number;
+
+	return (a > b) - (a < b);
+}
+
+// That of the file, if it still has the bytes that were read; NULL: none.
+static struct ckpt_reading *reading_of(const struct warming *w, uint32_t index)
+{
+	struct ckpt_reading *const *found = NULL;
+	struct ckpt_entry e;
+	struct ckpt_seal seal;
+
+	ckpt_manifest_entry(w->m, index, &e);
+	if (w->how->readings)
+		found = bsearch(&e.ino, w->how->readings, w->how->reading_count, sizeof(struct ckpt_reading *),
+				compare_number);
+	return found && ckpt_manifest_seal(w->m, index, &seal) &&
+			       !memcmp(seal.sha256, ckpt_reading_file(*found)->sha256, sizeof(seal.sha256))
+		       ? *found
+		       : NULL;
+}
+
 // Any of its names counts.
 static bool is_wanted(const struct warming *w, uint32_t first, uint32_t nlink)
 {
 	struct ckpt_entry e, other;
 
 	ckpt_manifest_entry(w->m, first, &e);
+	if (w->how->readings)
+		return reading_of(w, first);
 	if (nlink == 1 || !w->how->only)
 		return matches(w, first);
 	for (uint32_t i = first; i < ckpt_manifest_count(w->m); i++) {
@@ -136,10 +163,21 @@ static int check_room(const struct warming *w)
 	return !ckpt_sys.room(w->step->store->dirfd, &room, &all) && room < bytes ? -ENOSPC : 0;
 }
 
+// What a client's reading has left of it is not read once more.
+static int write_file(const struct warming *w, uint32_t index, const char *name)
+{
+	struct ckpt_share_progress progress = {
+		.durable = true, .raw = true, .go_on = w->how->go_on, .arg = w->how->arg};
+	struct ckpt_reading *reading = reading_of(w, index);
+	CLEANUP(ckpt_extents_done) struct ckpt_extents kept = {0};
+
+	if (reading && !ckpt_reading_take(reading, name, &kept))
+		progress.kept = &kept;
+	return ckpt_share_copy_entry(w->step, w->m, index, w->step->store->trash_fd, name, &progress);
+}
+
 static int write_files(struct warming *w)
 {
-	const struct ckpt_share_progress progress = {
-		.durable = true, .raw = true, .go_on = w->how->go_on, .arg = w->how->arg};
 	CLEANUP_FD int session_fd = ckpt_session_open(w->step); // there is one to give them names in
 	int rc = MIN(session_fd, 0);
 
@@ -148,7 +186,7 @@ static int write_files(struct warming *w)
 		char name[ASIDE_MAX];
 
 		aside(w, index, name);
-		rc = ckpt_share_copy_entry(w->step, w->m, index, w->step->store->trash_fd, name, &progress);
+		rc = write_file(w, index, name);
 	}
 	return rc;
 }
@@ -160,13 +198,34 @@ static int open_session(const struct ckpt_step *step)
 	return ckpt_sys.open(step->store->sessions_fd, step->session, O_RDONLY | O_DIRECTORY, 0);
 }
 
-static int say_warmed(struct ckpt_step *step)
+// The moment that the mark says, and by what; 0: there is none.
+static int64_t mark_of(int fd, bool *ret_by_reading)
+{
+	char text[TEXT_MAX] = "", *end;
+	ssize_t len = fd < 0 ? -1 : fgetxattr(fd, WARM_XATTR, text, sizeof(text) - 1);
+	int64_t at_ns = len > 0 ? strtoll(text, &end, 10) : 0;
+
+	*ret_by_reading = len > 0 && !strcmp(end, BY_READING);
+	return at_ns;
+}
+
+static int64_t left_ns(int64_t at_ns)
+{
+	int64_t since_ns = ckpt_time_between(at_ns, ckpt_sys.now_ns());
+
+	// A time to come is of a clock that was wrong.
+	return at_ns && since_ns >= 0 ? MAX(CKPT_WARM_NS - since_ns, 0) : 0;
+}
+
+static int say_warmed(struct ckpt_step *step, bool by_reading)
 {
 	CLEANUP_FD int fd = open_session(step);
+	bool was_by_reading, by_hand = left_ns(mark_of(fd, &was_by_reading)) && !was_by_reading;
 	char text[TEXT_MAX];
-	int len = snprintf(text, sizeof(text), "%lld", (long long)ckpt_sys.now_ns()), rc = MIN(fd, 0);
+	int len = snprintf(text, sizeof(text), "%lld%s", (long long)ckpt_sys.now_ns(), by_reading ? BY_READING : ""),
+	    rc = MIN(fd, 0);
 
-	if (!rc)
+	if (!rc && !(by_reading && by_hand))
 		rc = ckpt_sys.fsetxattr(fd, WARM_XATTR, text, (size_t)len, 0);
 	if (!rc)
 		rc = ckpt_sys.fsync(fd);
@@ -181,14 +240,18 @@ static int say_warmed(struct ckpt_step *step)
 int64_t ckpt_warm_left_ns(const struct ckpt_step *step)
 {
 	CLEANUP_FD int fd = open_session(step);
-	char text[TEXT_MAX] = "";
-	ssize_t len = fd < 0 ? -1 : fgetxattr(fd, WARM_XATTR, text, sizeof(text) - 1);
-	int64_t since_ns;
+	bool by_reading;
 
-	if (len <= 0)
-		return 0;
-	since_ns = ckpt_time_between(strtoll(text, NULL, 10), ckpt_sys.now_ns());
-	return since_ns >= 0 ? MAX(CKPT_WARM_NS - since_ns, 0) : 0; // a time to come is of a clock that was wrong
+	return left_ns(mark_of(fd, &by_reading));
+}
+
+int64_t ckpt_warm_read_ns(const struct ckpt_step *step)
+{
+	CLEANUP_FD int fd = open_session(step);
+	bool by_reading;
+	int64_t at_ns = mark_of(fd, &by_reading);
+
+	return by_reading ? at_ns : 0;
 }
 
 void ckpt_warm_end(const struct ckpt_step *step)
@@ -288,7 +351,7 @@ static int place_locked(struct warming *w)
 		rc = -EAGAIN;
 	ckpt_edit_done(&d);
 	if (!rc)
-		rc = say_warmed(w->step);
+		rc = say_warmed(w->step, w->how->readings);
 	return rc ? rc : place_files(w);
 }
 
@@ -360,7 +423,7 @@ int ckpt_warm(struct ckpt_step *step, const struct ckpt_tier_how *how, struct ck
 		rc = warm_once(&w);
 	if (rc == -EAGAIN)
 		rc = -EBUSY;
-	if (!is_quiet(rc))
+	if (!is_quiet(rc) && !how->readings)
 		ckpt_errlog_add(step->store->errlog, step->name, rc,
 				ckpt_is_full(rc) ? "make room on the disk of the store, then try again"
 						 : "run `ckptfs verify --read-data` on the store",

@@ -3,6 +3,7 @@
 // Threads: any. Blocks on the disk where said.
 #pragma once
 
+#include "core/cold/reading.h"
 #include "core/step/step.h"
 
 #define CKPT_WARM_NS (INT64_C(24) * 3600 * 1000000000) // after which the cooler may cool a step that was warmed
@@ -26,6 +27,10 @@ struct ckpt_tier_how {
 	void (*put)(void *arg, const struct ckpt_pack *pack, const uint8_t *sha256);
 	const char
 		*only; // warm: the files whose path matches this glob(7), which may match in any directory; NULL: all
+	// warm: these files alone, which clients have read whole, in the order of their numbers; NULL: all. What is written of them already is
+	// taken, the error log is not told, and the step is marked as kept since it was read, unless somebody has warmed it.
+	struct ckpt_reading *const *readings;
+	size_t reading_count;
 };
 
 struct ckpt_tier_done {
@@ -38,6 +43,8 @@ struct ckpt_tier_done {
 int ckpt_warm(struct ckpt_step *step, const struct ckpt_tier_how *how, struct ckpt_tier_done *ret_done);
 // For how long from now on the cooler leaves the step as it is, by the node's clock: it was warmed. 0: it was not, or a day ago.
 int64_t ckpt_warm_left_ns(const struct ckpt_step *step);
+// When the last of its files was kept since it was read, by the node's clock; 0: none is, or the step was warmed by somebody.
+int64_t ckpt_warm_read_ns(const struct ckpt_step *step);
 
 void ckpt_warm_end(const struct ckpt_step *step); // it was cooled
 void ckpt_raws_left(struct ckpt_step *step, bool left);

@@ -10,6 +10,7 @@
 #include "core/cold/garbage.h"
 #include "core/cold/pack_pins.h"
 #include "core/cold/packing.h"
+#include "core/cold/reading.h"
 #include "core/index/indexer.h"
 #include "core/objects/stack.h"
 #include "core/policy/should_save.h"
@@ -17,6 +18,7 @@
 #include "core/remote/evict.h"
 #include "core/remote/fetch.h"
 #include "core/remote/remote.h"
+#include "core/remote/warmer.h"
 #include "core/save/commit.h"
 #include "core/save/convert.h"
 #include "core/save/copy.h"
@@ -55,12 +57,12 @@ static struct ckpt_part *const step_parts[] = {
 };
 
 static struct ckpt_part *const store_parts[] = {
-	&ckpt_pack_pins_part, &ckpt_cool_turn_part,      &ckpt_looked_part, &ckpt_garbage_part,
-	&ckpt_sessions_part,  &ckpt_expiry_part,         &ckpt_trash_part,  &ckpt_room_part,
-	&ckpt_sealer_part,    &ckpt_cooler_part,         &ckpt_looker_part, &ckpt_limit_part,
-	&ckpt_indexer_part,   &ckpt_chunk_cache_part,    &ckpt_drafts_part, &ckpt_packed_files_part,
-	&ckpt_commits_part,   &ckpt_synced_folders_part, &ckpt_remote_part, &ckpt_collector_part,
-	&ckpt_evict_part,     &ckpt_fetch_part,
+	&ckpt_pack_pins_part, &ckpt_cool_turn_part,      &ckpt_looked_part,   &ckpt_garbage_part,
+	&ckpt_sessions_part,  &ckpt_expiry_part,         &ckpt_trash_part,    &ckpt_room_part,
+	&ckpt_sealer_part,    &ckpt_cooler_part,         &ckpt_looker_part,   &ckpt_limit_part,
+	&ckpt_indexer_part,   &ckpt_chunk_cache_part,    &ckpt_drafts_part,   &ckpt_packed_files_part,
+	&ckpt_commits_part,   &ckpt_synced_folders_part, &ckpt_remote_part,   &ckpt_collector_part,
+	&ckpt_evict_part,     &ckpt_fetch_part,          &ckpt_readings_part, &ckpt_warmer_part,
 };
 static size_t store_bytes;
 
@@ -293,7 +295,9 @@ int ckpt_store_work_behind(struct ckpt_store *s)
 		rc = ckpt_collector_new(s, &ckpt_collector_pace, ckpt_collector_of(s));
 	if (!rc)
 		rc = ckpt_limit_watch(*ckpt_limit_of(s));
-	return rc || !s->writable ? rc : ckpt_evict_start(s);
+	if (!rc && s->writable)
+		rc = ckpt_evict_start(s);
+	return rc || !s->writable || !*ckpt_remote_of(s) ? rc : ckpt_warmer_new(s, ckpt_warmer_of(s));
 }
 
 void ckpt_store_complete(struct ckpt_store *s, int64_t until_ns)
@@ -309,6 +313,7 @@ void ckpt_store_rest(struct ckpt_store *s)
 	ckpt_reopen_wake_all(s); // nobody waits for the object store meanwhile
 	ckpt_looker_stop(*ckpt_looker_of(s));
 	ckpt_collector_stop(*ckpt_collector_of(s));
+	ckpt_warmer_stop(*ckpt_warmer_of(s));
 	ckpt_evict_stop(*ckpt_evict_of(s));
 	ckpt_remote_stop(*ckpt_remote_of(s));
 	ckpt_fetch_stop(*ckpt_fetch_of(s));
@@ -339,6 +344,7 @@ void ckpt_store_close(struct ckpt_store *s)
 	ckpt_sealer_free(*ckpt_sealer_of(s));
 	ckpt_cooler_free(*ckpt_cooler_of(s));
 	ckpt_looker_free(TAKE_PTR(*ckpt_looker_of(s)));
+	ckpt_warmer_free(TAKE_PTR(*ckpt_warmer_of(s)));
 	ckpt_evict_free(*ckpt_evict_of(s));
 	ckpt_limit_free(*ckpt_limit_of(s));
 	ckpt_indexer_close(*ckpt_indexer_of(s));

@@ -32,7 +32,7 @@ static char remote_dir[PATH_MAX];
 
 // --- The choice ---------------------------------------------------------------------------------------------------------
 
-START_TEST(oldest_go_first_and_trash_before_them)
+START_TEST(oldest_go_first_and_kept_ones_and_trash_before_them)
 {
 	static const struct ckpt_evict_row rows[] = {
 		{.sequence = 5, .durable = true},
@@ -43,8 +43,10 @@ START_TEST(oldest_go_first_and_trash_before_them)
 		{.sequence = 4, .durable = true},
 		{.sequence = 8, .durable = true, .deleted = true},
 		{.sequence = 7, .deleted = true},
+		{.sequence = 11, .durable = true, .read_ns = 200},
+		{.sequence = 12, .durable = true, .read_ns = 100},
 	};
-	static const size_t wanted[] = {6, 3, 5, 0};
+	static const size_t wanted[] = {6, 3, 9, 8, 5, 0};
 	size_t order[ARRAY_LEN(rows)];
 
 	ck_assert_uint_eq(ckpt_evict_order(rows, ARRAY_LEN(rows), order), ARRAY_LEN(wanted));
@@ -347,7 +349,7 @@ int main(void)
 	Suite *suite = suite_create("evict");
 	TCase *tcase = tcase_create("choice");
 
-	tcase_add_test(tcase, oldest_go_first_and_trash_before_them);
+	tcase_add_test(tcase, oldest_go_first_and_kept_ones_and_trash_before_them);
 	tcase_add_test(tcase, room_is_left_for_the_next_step_raw_and_packed);
 	suite_add_tcase(suite, tcase);
 	tcase = tcase_create("round");

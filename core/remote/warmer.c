@@ -1,0 +1,311 @@
+#include "core/remote/warmer.h"
+
+#include "core/base/lock.h"
+#include "core/base/log.h"
+#include "core/base/sys.h"
+#include "core/base/units.h"
+#include "core/base/util.h"
+#include "core/cold/pack.h"
+#include "core/cold/reading.h"
+#include "core/remote/evict.h"
+#include "core/remote/near.h"
+#include "core/save/limit.h"
+#include "core/save/warm.h"
+#include "core/step/behind.h"
+#include "core/step/latest.h"
+#include "core/step/store.h"
+
+#include <stdlib.h>
+
+#define FILES_MAX 4096 // that wait; more are passed over
+#define AT_ONCE 256    // of one step
+#define TRIES 3
+#define AGAIN_NS INT64_C(60000000000)
+#define DISK_PART 20                      // of the disk stays free
+#define RESERVE_BYTES (UINT64_C(1) << 30) // that a mount keeps free by itself, at most (store/room.h)
+
+struct waiting {
+	struct waiting *next;
+	struct ckpt_reading *reading; // a reference
+	unsigned tries;
+};
+
+struct ckpt_warmer {
+	struct ckpt_store *store;
+	struct ckpt_readings *readings;
+	struct ckpt_behind *behind;
+	struct ckpt_lock lock;
+	// Guarded by lock.
+	struct waiting *first, **last;
+	size_t count;  // with those of the batch
+	size_t failed; // of them, that are tried again
+	// Of the thread.
+	struct waiting *batch[AT_ONCE];
+	struct ckpt_reading *files[AT_ONCE];
+	size_t batch_count;
+	int64_t full_ns; // when no room could be made, monotonic
+};
+
+// --- Room ---------------------------------------------------------------------------------------------------------------
+
+static bool disk_has(struct ckpt_store *s, uint64_t bytes)
+{
+	uint64_t said = s->settings.trash_reserve, newest = ckpt_latest_bytes(s), room, all, reserve;
+
+	if (ckpt_sys.room(s->dirfd, &room, &all))
+		return false;
+	reserve = said == CKPT_SHARE_AUTO ? MAX(newest, RESERVE_BYTES) : ckpt_share_of(said, all);
+	return room > bytes && room - bytes > newest + reserve && room - bytes - newest - reserve > all / DISK_PART;
+}
+
+static bool has_room(const struct ckpt_warmer *w, uint64_t bytes)
+{
+	return ckpt_evict_left(w->store) >= bytes && disk_has(w->store, bytes);
+}
+
+static bool may_begin(void *arg, uint64_t bytes, uint64_t promised)
+{
+	const struct ckpt_warmer *w = arg;
+
+	return has_room(w, bytes + promised) && !ckpt_limit_ask(*ckpt_limit_of(w->store), 0, bytes);
+}
+
+static bool goes_on(void *behind)
+{
+	return !ckpt_behind_stops(behind);
+}
+
+// Files that were kept for as long as they may stay.
+static bool make_room(struct ckpt_warmer *w, uint64_t bytes)
+{
+	uint64_t left = ckpt_evict_left(w->store), freed;
+
+	if (has_room(w, bytes))
+		return true;
+	if (left >= bytes || (w->full_ns && ckpt_sys.mono_ns() - w->full_ns < AGAIN_NS))
+		return false;
+	(void)ckpt_evict_read(w->store, bytes - left, ckpt_sys.now_ns() - CKPT_WARMER_STAYS_NS, &freed, goes_on,
+			      w->behind);
+	w->full_ns = freed ? 0 : ckpt_sys.mono_ns();
+	return freed && has_room(w, bytes);
+}
+
+// --- What waits ---------------------------------------------------------------------------------------------------------
+
+static void add_locked(struct ckpt_warmer *w, struct waiting *waiting)
+{
+	waiting->next = NULL;
+	*w->last = waiting;
+	w->last = &waiting->next;
+	w->count++;
+}
+
+static void waiting_free(struct waiting *waiting)
+{
+	ckpt_reading_unref(waiting->reading);
+	free(waiting);
+}
+
+static void add_whole(void *arg, struct ckpt_reading *reading)
+{
+	struct ckpt_warmer *w = arg;
+	struct waiting *waiting = ckpt_calloc(1, sizeof(*waiting));
+	bool added = false;
+
+	if (waiting) {
+		ckpt_lock_take(&w->lock);
+		added = w->count < FILES_MAX;
+		if (added) {
+			waiting->reading = ckpt_reading_ref(reading);
+			add_locked(w, waiting);
+		}
+		ckpt_lock_drop(&w->lock);
+	}
+	if (added)
+		ckpt_behind_wake(w->behind);
+	else
+		free(waiting);
+	ckpt_reading_unref(reading);
+}
+
+static const char *session_of(const struct waiting *waiting)
+{
+	return ckpt_reading_file(waiting->reading)->session;
+}
+
+static int by_number(const void *a, const void *b)
+{
+	uint64_t x = ckpt_reading_file(*(struct ckpt_reading *const *)a)->number,
+		 y = ckpt_reading_file(*(struct ckpt_reading *const *)b)->number;
+
+	return (x > y) - (x < y);
+}
+
+// All of one step, that of the one that has waited longest.
+static void take_batch(struct ckpt_warmer *w)
+{
+	LOCK_SCOPE(&w->lock);
+	struct waiting **at = &w->first, *waiting;
+
+	w->batch_count = 0;
+	while ((waiting = *at) && w->batch_count < AT_ONCE) {
+		if (w->batch_count && strcmp(session_of(waiting), session_of(w->batch[0])) != 0) {
+			at = &waiting->next;
+			continue;
+		}
+		*at = waiting->next;
+		w->batch[w->batch_count++] = waiting;
+	}
+	while (*at)
+		at = &(*at)->next;
+	w->last = at;
+}
+
+static void end_batch(struct ckpt_warmer *w, bool again)
+{
+	size_t gone = 0;
+
+	ckpt_lock_take(&w->lock);
+	w->count -= w->batch_count;
+	for (size_t i = 0; i < w->batch_count; i++) {
+		struct waiting *waiting = w->batch[i];
+
+		w->failed -= waiting->tries > 0;
+		if (again && ++waiting->tries < TRIES) {
+			w->failed++;
+			add_locked(w, waiting);
+		} else {
+			w->batch[gone++] = waiting;
+		}
+	}
+	ckpt_lock_drop(&w->lock);
+	for (size_t i = 0; i < gone; i++)
+		waiting_free(w->batch[i]);
+	w->batch_count = 0;
+}
+
+size_t ckpt_warmer_pending(struct ckpt_warmer *w)
+{
+	if (!w)
+		return 0;
+	LOCK_SCOPE(&w->lock);
+
+	return w->count - w->failed;
+}
+
+// --- The thread ---------------------------------------------------------------------------------------------------------
+
+static int keep(struct ckpt_warmer *w, struct ckpt_step *step)
+{
+	const struct ckpt_tier_how how = {
+		.go_on = ckpt_behind_go_on, .arg = w->behind, .readings = w->files, .reading_count = w->batch_count};
+	struct ckpt_tier_done done = {0};
+	uint64_t bytes = 0;
+	char size[CKPT_SIZE_MAX];
+	int rc;
+
+	for (size_t i = 0; i < w->batch_count; i++)
+		bytes += ckpt_reading_lacks(w->files[i]);
+	if (!make_room(w, bytes) || ckpt_limit_ask(*ckpt_limit_of(w->store), 0, bytes))
+		return -ENOSPC;
+	rc = ckpt_warm(step, &how, &done);
+	if (!rc && done.files)
+		ckpt_log(CKPT_LOG_INFO, "kept %llu files (%s) of %s here, which were read whole",
+			 (unsigned long long)done.files, ckpt_size_text(done.bytes, size), step->name);
+	return rc;
+}
+
+// Damage was told to who has read it; a step that has gone, or a full disk, needs no file.
+static bool is_worth_another(int rc)
+{
+	return rc && rc != -EINTR && rc != -ESTALE && !ckpt_is_full(rc) && ckpt_behind_again_ns(rc) != INT64_MAX;
+}
+
+static int64_t turn(void *arg, struct ckpt_behind *behind)
+{
+	struct ckpt_warmer *w = arg;
+	struct ckpt_step *step;
+	int rc = -ESTALE;
+	bool again;
+
+	take_batch(w);
+	if (!w->batch_count)
+		return INT64_MAX;
+	for (size_t i = 0; i < w->batch_count; i++)
+		w->files[i] = w->batch[i]->reading;
+	qsort(w->files, w->batch_count, sizeof(struct ckpt_reading *), by_number);
+	step = ckpt_step_live_session(w->store, session_of(w->batch[0]));
+	if (step)
+		rc = keep(w, step);
+	ckpt_step_unref(step);
+	again = is_worth_another(rc) && !ckpt_behind_stops(behind);
+	end_batch(w, again);
+	return again ? ckpt_sys.mono_ns() + AGAIN_NS : 0;
+}
+
+static bool is_far(void *arg, const struct ckpt_pack *pack)
+{
+	const struct ckpt_warmer *w = arg;
+	char key[CKPT_PACK_KEY_MAX];
+	struct ckpt_object object;
+
+	ckpt_pack_key(pack->id, key);
+	return ckpt_objects_head(ckpt_near_here(w->store->objects), key, &object) == -ENOENT;
+}
+
+static void warmer_done(struct ckpt_warmer *w)
+{
+	ckpt_behind_free(w->behind);
+	ckpt_lock_done(&w->lock);
+	free(w);
+}
+
+int ckpt_warmer_new(struct ckpt_store *s, struct ckpt_warmer **ret_warmer)
+{
+	struct ckpt_warmer *w = ckpt_calloc(1, sizeof(*w));
+	const struct ckpt_readings_watch watch = {
+		.is_far = is_far, .has_room = may_begin, .whole = add_whole, .arg = w};
+	int rc;
+
+	if (!w)
+		return -ENOMEM;
+	w->store = s;
+	w->last = &w->first;
+	ckpt_lock_init(&w->lock, CKPT_LOCK_LEAF);
+	rc = ckpt_behind_new(s, turn, w, &w->behind);
+	if (!rc)
+		rc = ckpt_readings_new(s, &watch, &w->readings);
+	if (rc) {
+		ckpt_behind_stop(w->behind);
+		warmer_done(w);
+		return rc;
+	}
+	__atomic_store_n(ckpt_readings_of(s), w->readings, __ATOMIC_RELEASE);
+	*ret_warmer = w;
+	return 0;
+}
+
+void ckpt_warmer_stop(struct ckpt_warmer *w)
+{
+	if (!w)
+		return;
+	ckpt_readings_stop(w->readings);
+	ckpt_behind_stop(w->behind);
+}
+
+void ckpt_warmer_free(struct ckpt_warmer *w)
+{
+	struct waiting *waiting;
+
+	if (!w)
+		return;
+	while ((waiting = w->first)) {
+		w->first = waiting->next;
+		waiting_free(waiting);
+	}
+	__atomic_store_n(ckpt_readings_of(w->store), NULL, __ATOMIC_RELEASE);
+	ckpt_readings_free(w->readings);
+	warmer_done(w);
+}
+
+struct ckpt_part ckpt_warmer_part = {.bytes = sizeof(struct ckpt_warmer *)};
