@@ -425,11 +425,18 @@ static int begin_file(struct ckpt_reading *reading)
 	return 0;
 }
 
+static enum file_state state_of(struct ckpt_reading *reading)
+{
+	LOCK_SCOPE(&reading->of->lock);
+
+	return reading->state;
+}
+
 static int write_piece(const struct piece *p)
 {
 	struct ckpt_reading *reading = p->reading;
 	struct ckpt_readings *r = reading->of;
-	int rc = reading->state == NONE ? begin_file(reading) : 0;
+	int rc = state_of(reading) == NONE ? begin_file(reading) : 0;
 
 	if (!rc)
 		rc = ckpt_sparse_write(reading->fd, ckpt_cached_data(p->cached), (size_t)p->bytes, p->offset);
@@ -447,7 +454,7 @@ static void keep_piece(const struct piece *p)
 	struct ckpt_reading *reading = p->reading;
 	struct dropped d = {.fd = -1};
 
-	if (reading->state != REFUSED && write_piece(p)) { // set by this thread, and by others while nothing is pending
+	if (state_of(reading) != REFUSED && write_piece(p)) {
 		ckpt_lock_take(&reading->of->lock);
 		d = take_out_locked(reading, REFUSED);
 		ckpt_lock_drop(&reading->of->lock);

@@ -100,12 +100,33 @@ static struct ckpt_step *save(const char *name, unsigned seed)
 	return step;
 }
 
+static bool is_open(const struct ckpt_step *step)
+{
+	DIR *dir = opendir("/proc/self/fd");
+	char path[PATH_MAX];
+	struct dirent *d;
+	bool is = false;
+
+	while (dir && (d = readdir(dir)) && !is) {
+		ssize_t n = readlinkat(dirfd(dir), d->d_name, path, sizeof(path) - 1);
+
+		path[MAX(n, 0)] = '\0';
+		is = strstr(path, step->session);
+	}
+	if (dir)
+		closedir(dir);
+	return is;
+}
+
+// A thread may still have a file of it open, for which a round passes it over.
 static void push(const struct ckpt_step *step)
 {
 	struct ckpt_arrival a = {0};
 
 	memcpy(a.session, step->session, sizeof(a.session));
 	ck_ok(ckpt_arrival_wait(s, &a, &(struct ckpt_arrival_patience){.timeout_ns = INT64_C(20000000000)}));
+	for (unsigned i = 0; i < 2000 && is_open(step); i++)
+		ckpt_sys.sleep_ns(10000000);
 }
 
 static bool is_raw(const struct ckpt_step *step)
