@@ -20,6 +20,13 @@ static void tell(struct ckpt_store *s, const struct ckpt_arrival *a)
 		timeout);
 }
 
+static void tell_dropped(struct ckpt_store *s, const struct ckpt_arrival *a)
+{
+	ckpt_errlog_add(s->errlog, a->name, -ECANCELED, "it is pushed once it is changed here again",
+			"the step is committed on this node, and not in the object store: `ckptfs remote drop` took it "
+			"out of the queue");
+}
+
 int durable_wait(struct ckpt_step *step, struct waiter waiter)
 {
 	struct ckpt_arrival a = {0};
@@ -36,5 +43,7 @@ int durable_wait(struct ckpt_step *step, struct waiter waiter)
 							       .arg = &waiter});
 	if (rc == -ETIMEDOUT)
 		tell(s, &a);
+	if (rc == -ECANCELED)
+		tell_dropped(s, &a);
 	return rc && rc != -EINTR ? -EIO : rc;
 }

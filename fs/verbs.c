@@ -10,6 +10,7 @@
 #include "core/policy/should_save.h"
 #include "core/policy/temporary.h"
 #include "core/remote/collect.h"
+#include "core/remote/queue.h"
 #include "core/save/amend.h"
 #include "core/save/commit.h"
 #include "core/save/delete.h"
@@ -569,6 +570,28 @@ static char *answer_gc(struct ckpt_fs *fs, const json_t *request, struct peer *p
 					 : failure(rc, rc == -EINTR ? "the mount is ending" : NULL);
 }
 
+// --- remote -------------------------------------------------------------------------------------------------------------
+
+static char *answer_remote(struct ckpt_fs *fs, bool syncs)
+{
+	struct ckpt_remote *r = *ckpt_remote_of(fs->store);
+
+	if (!r)
+		return refusal(EOPNOTSUPP, "a local store has no object store", "`ckptfs remote add` gives it one");
+	if (syncs)
+		ckpt_remote_wake(r);
+	return ckpt_queue_json(fs->store);
+}
+
+static char *answer_drop(struct ckpt_fs *fs, const char *session)
+{
+	struct ckpt_step *step = ckpt_step_of_session(fs->store, session);
+	int rc = step ? ckpt_queue_drop(step) : -ESTALE;
+
+	ckpt_step_unref(step);
+	return rc ? failure(rc, ckpt_queue_drop_hint(rc)) : done();
+}
+
 // --- policy, should-save, preempt ---------------------------------------------------------------------------------------------
 
 static char *answer_should_save(struct ckpt_fs *fs, int64_t step, const json_t *request)
@@ -669,6 +692,8 @@ static char *answer_on_session(struct ckpt_fs *fs, const char *verb, const char 
 	if (!strcmp(verb, "cool") || !strcmp(verb, "warm"))
 		return answer_tier(fs, session, !strcmp(verb, "cool"), json_string_value(json_object_get(json, "only")),
 				   peer);
+	if (!strcmp(verb, "drop"))
+		return answer_drop(fs, session);
 	if (!strcmp(verb, "undelete"))
 		return answer_undelete(fs, session);
 	if (!strcmp(verb, "restore"))
@@ -705,6 +730,8 @@ char *verbs_answer(struct ckpt_fs *fs, const char *request, int peer_fd)
 	else if (!strcmp(verb, "gc"))
 		reply = json_is_true(json_object_get(json, "bucket")) ? answer_collect(fs, json, &peer)
 								      : answer_gc(fs, json, &peer);
+	else if (!strcmp(verb, "remote"))
+		reply = answer_remote(fs, json_is_true(json_object_get(json, "sync")));
 	else if (!strcmp(verb, "index"))
 		reply = answer_index(fs, &peer);
 	else if (!strcmp(verb, "begin") && to)

@@ -40,6 +40,12 @@ int ckpt_arrival_fail(const json_t *failure)
 			 json_string_value(json_object_get(failure, "error")));
 }
 
+int ckpt_arrival_fail_dropped(const char *word)
+{
+	return ckpt_fail(word, "it is pushed once it is changed here again; `ckptfs remote show` lists such steps",
+			 "it was taken out of the queue, and is on this machine alone");
+}
+
 // A step that the mount cannot push never arrives.
 static int look_for_failure(const char *store, const char *session)
 {
@@ -65,8 +71,9 @@ static int look(struct ckpt_listing *l, const char *store, const char *word, str
 
 	if (rc)
 		return ckpt_fail_errno(store, NULL, rc);
-	if (!ckpt_arrival_look(l->store, a))
-		return 0;
+	rc = ckpt_arrival_look(l->store, a);
+	if (!rc || rc == -ECANCELED)
+		return rc ? ckpt_arrival_fail_dropped(word) : 0;
 	return ckpt_store_holder(store, NULL)
 		       ? ckpt_fail(word, "`ckptfs wait --remote` tries again",
 				   "not in the object store yet, and nobody has the store mounted any more")

@@ -11,4 +11,5 @@ int ckpt_arrival_await(const char *store, const char *word, const char *session,
 
 // The row of uploading.failed in the status of a mount that is about this session; NULL: it can be uploaded. Borrowed.
 const json_t *ckpt_arrival_failure(const json_t *status, const char *session);
-int ckpt_arrival_fail(const json_t *failure); // says what such a row is about; an exit status
+int ckpt_arrival_fail_dropped(const char *word); // it was taken out of the queue; an exit status
+int ckpt_arrival_fail(const json_t *failure);    // says what such a row is about; an exit status

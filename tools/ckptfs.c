@@ -68,6 +68,7 @@ static const struct ckpt_verb verbs[] = {
 	{"save", "copies a folder in, as a step", ckpt_verb_save},
 	{"get", "copies a step into a folder", ckpt_verb_get},
 	{"copy", "copies steps into another store", ckpt_verb_copy},
+	{"remote", "shows and changes what a store has in an object store", ckpt_verb_remote},
 	{"gc", "removes packs that nothing needs", ckpt_verb_gc},
 	{"index", "checks the index, or rebuilds it", ckpt_verb_index},
 	{"begin", "opens a staged step by hand", ckpt_verb_begin},

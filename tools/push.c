@@ -38,6 +38,7 @@ static void tell_step(struct ckpt_listing *l, const struct ckpt_failure *f)
 
 struct waiting {
 	struct ckpt_listing l;
+	bool reads;                    // all that others have appended is to be read, too
 	int64_t until_ns, moved_ns;    // monotonic; when something was last sent
 	struct ckpt_remote_queue last; // what waited then
 };
@@ -85,7 +86,8 @@ static int look(struct waiting *w)
 	ckpt_progress_update(q.bytes);
 	for (size_t i = 0; !q.steps && i < failed.count; i++)
 		tell_step(&w->l, &failed.failures[i]);
-	if (!q.steps && (!q.files || failed.count)) // plain files may wait for such a step
+	if (!q.steps && (!q.files || failed.count || q.holds) && // plain files may wait for such a step
+	    (!w->reads || ckpt_remote_turns(r).ended))
 		return 0;
 	why = obstacle(w, &q, text);
 	return why ? fail_waits(w->l.store->path, why) : -1;
@@ -138,9 +140,9 @@ static bool has_nothing(struct ckpt_store *s)
 	return !q.steps && !ckpt_remote_proved(*ckpt_remote_of(s));
 }
 
-int ckpt_push(const char *path, int64_t until_ns)
+static int push_all(const char *path, int64_t until_ns, bool reads)
 {
-	struct waiting w = {.until_ns = until_ns, .moved_ns = ckpt_sys.mono_ns()};
+	struct waiting w = {.reads = reads, .until_ns = until_ns, .moved_ns = ckpt_sys.mono_ns()};
 	int rc = ckpt_remote_is_at(path) ? await_store(path, until_ns) : 0;
 
 	if (rc || !ckpt_remote_is_at(path) || is_mounted(path))
@@ -148,9 +150,19 @@ int ckpt_push(const char *path, int64_t until_ns)
 	rc = ckpt_listing_open(path, CKPT_STORE_WRITE, &w.l);
 	if (rc)
 		return fail_waits(path, "the store could not be opened again");
-	rc = has_nothing(w.l.store) ? 0 : push(&w);
+	rc = !reads && has_nothing(w.l.store) ? 0 : push(&w);
 	ckpt_listing_close(&w.l);
 	return rc;
+}
+
+int ckpt_push(const char *path, int64_t until_ns)
+{
+	return push_all(path, until_ns, false);
+}
+
+int ckpt_push_and_read(const char *path, int64_t until_ns)
+{
+	return push_all(path, until_ns, true);
 }
 
 int ckpt_push_done(void)

@@ -74,6 +74,7 @@ int ckpt_verb_pin(int argc, char **argv);
 int ckpt_verb_policy(int argc, char **argv);
 int ckpt_verb_preempt(int argc, char **argv);
 int ckpt_verb_promote(int argc, char **argv);
+int ckpt_verb_remote(int argc, char **argv);
 int ckpt_verb_resolve(int argc, char **argv);
 int ckpt_verb_resume(int argc, char **argv);
 int ckpt_verb_retain(int argc, char **argv);

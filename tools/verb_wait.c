@@ -18,6 +18,7 @@
 #include "tools/units.h"
 
 #include <fcntl.h>
+#include <stdio.h>
 #include <sys/stat.h>
 
 #define POLL_NS INT64_C(100000000)
@@ -188,8 +189,9 @@ static int not_there_yet(const struct wait *w)
 }
 
 // The mount alone knows plain files, and steps that cannot be uploaded.
-static int look_all_remote(struct wait *w, json_int_t steps)
+static int look_all_remote(struct wait *w, const struct ckpt_remote_queue *queue)
 {
+	json_int_t steps = (json_int_t)queue->steps;
 	json_t *status, *failed;
 	json_int_t files;
 	int rc = ask(w, &status);
@@ -201,7 +203,7 @@ static int look_all_remote(struct wait *w, json_int_t steps)
 	steps -= (json_int_t)json_array_size(failed);
 	if (steps <= 0 && json_array_size(failed))
 		rc = ckpt_arrival_fail(json_array_get(failed, 0));
-	else if (steps > 0 || files)
+	else if (steps > 0 || (files && !queue->holds))
 		rc = not_there_yet(w);
 	json_decref(status);
 	return rc;
@@ -209,12 +211,16 @@ static int look_all_remote(struct wait *w, json_int_t steps)
 
 static int look_step_remote(struct wait *w, const char *session)
 {
+	struct ckpt_arrival a = {0};
 	const json_t *failure;
 	json_t *status;
 	int rc;
 
 	if (ckpt_remote_has(w->l.store, session))
 		return 0;
+	snprintf(a.session, sizeof(a.session), "%s", session);
+	if (ckpt_arrival_look(w->l.store, &a) == -ECANCELED)
+		return ckpt_arrival_fail_dropped(w->o.steps[0]);
 	rc = ask(w, &status);
 	if (rc)
 		return rc;
@@ -236,7 +242,7 @@ static int look_remote(struct wait *w)
 		return rc;
 	if (!w->o.count) {
 		ckpt_remote_queue(*ckpt_remote_of(w->l.store), &queue);
-		return look_all_remote(w, (json_int_t)queue.steps);
+		return look_all_remote(w, &queue);
 	}
 	one = ckpt_listing_look(&w->l, &w->o, w->o.steps[0], &path);
 	if (!one)

@@ -98,6 +98,9 @@ static void tell_plain(const struct ckpt_act *a, bool knows_before, struct ckpt_
 		row->word = "expire";
 		row->version = 0;
 		break;
+	case CKPT_ACT_DROP:
+		row->word = "drop";
+		break;
 	case CKPT_ACT_RENAME:
 		row->word = "rename";
 		if (knows_before) {

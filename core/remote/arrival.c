@@ -73,7 +73,7 @@ static int look(void *arg, const struct ckpt_state *state)
 		return 0;
 	memcpy(a->session, step->id, sizeof(a->session));
 	memcpy(a->name, step->is.name, sizeof(a->name));
-	return is_there(state, step) ? 0 : -EAGAIN;
+	return is_there(state, step) ? 0 : step->since && ckpt_state_is_dropped(step) ? -ECANCELED : -EAGAIN;
 }
 
 int ckpt_arrival_look(struct ckpt_store *s, struct ckpt_arrival *a)

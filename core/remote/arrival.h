@@ -13,7 +13,8 @@ struct ckpt_arrival {
 	char session[CKPT_UUID_LEN + 1]; // set by the caller; it moves on
 	char name[CKPT_NAME_MAX + 1];    // the name that it has now; "" until it was looked at
 };
-// 0: it is there as it is here, or was deleted here since, so that nobody waits for it; -EAGAIN: not yet.
+// 0: it is there as it is here, or was deleted here since, so that nobody waits for it; -EAGAIN: not yet; -ECANCELED: it was taken out of
+// the queue (queue.h).
 int ckpt_arrival_look(struct ckpt_store *s, struct ckpt_arrival *a);
 
 struct ckpt_arrival_patience {
@@ -21,6 +22,6 @@ struct ckpt_arrival_patience {
 	bool (*abandoned)(void *arg); // asked again and again: true ends the wait
 	void *arg;
 };
-// Until look() says 0. -EINTR: abandoned; -ETIMEDOUT; else it cannot be pushed, since its bytes here are damaged or gone, as the error log says.
+// Until look() says 0. -ECANCELED: as look(); -EINTR: abandoned; -ETIMEDOUT; else it cannot be pushed, since its bytes here are damaged or gone, as the error log says.
 // The step stays queued then.
 int ckpt_arrival_wait(struct ckpt_store *s, struct ckpt_arrival *a, const struct ckpt_arrival_patience *patience);

@@ -64,7 +64,7 @@ static int look_for_changes(void *arg, const struct ckpt_state *state)
 	for (size_t i = 0; i < list->count; i++) {
 		const struct ckpt_state_step *step = ckpt_state_step(state, list->failures[i].session);
 
-		if (step && step->since && step->latest == list->failures[i].number)
+		if (step && step->since && step->latest == list->failures[i].number && !ckpt_state_is_dropped(step))
 			list->failures[kept++] = list->failures[i];
 	}
 	list->count = kept;
@@ -127,6 +127,14 @@ const struct ckpt_failure *ckpt_failure_of(const struct ckpt_failure_list *list,
 {
 	for (size_t i = 0; i < list->count; i++)
 		if (!strcmp(list->failures[i].session, session))
+			return &list->failures[i];
+	return NULL;
+}
+
+const struct ckpt_failure *ckpt_failure_holding(const struct ckpt_failure_list *list, uint64_t number)
+{
+	for (size_t i = 0; i < list->count; i++)
+		if (list->failures[i].place <= number && number < list->failures[i].until)
 			return &list->failures[i];
 	return NULL;
 }

@@ -44,5 +44,7 @@ struct ckpt_failure_list {
 int ckpt_failures_list(struct ckpt_failures *f, struct ckpt_failure_list *ret_list); // 0, -ENOMEM
 void ckpt_failure_list_done(struct ckpt_failure_list *list);
 const struct ckpt_failure *ckpt_failure_of(const struct ckpt_failure_list *list, const char *session); // NULL: none
+// One behind which a plain file with this number was written (_hold); NULL: none.
+const struct ckpt_failure *ckpt_failure_holding(const struct ckpt_failure_list *list, uint64_t number);
 // The step is to be passed over, for now.
 bool ckpt_failure_waits(const struct ckpt_failure_list *list, const char *session);

@@ -99,7 +99,7 @@ static int is_still(void *arg, const struct ckpt_state *state)
 
 	for (size_t i = 0; i < count; i++)
 		if (!strcmp(changed[i]->id, it->id))
-			return changed[i]->latest == it->number;
+			return changed[i]->latest == it->number && !ckpt_state_is_left_out(state, changed[i]);
 	return 0;
 }
 

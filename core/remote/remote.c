@@ -51,7 +51,8 @@ struct ckpt_remote {
 	struct ckpt_known *following, *untold; // while the steps follow; what clients do not know yet
 	bool follows;                          // the steps, in the thread itself
 
-	int64_t progressed_ns; // of push.h; atomic
+	int64_t progressed_ns;          // of push.h; atomic
+	struct ckpt_remote_turns turns; // each atomic
 
 	struct ckpt_lock lock;
 	// Guarded by lock.
@@ -221,6 +222,15 @@ static void tell_failure(struct ckpt_remote *r, int rc)
 			"%s: %s%s%s", r->url, strerror(-rc), *why ? ": " : "", why);
 }
 
+static void note_failure(struct ckpt_remote *r, int rc)
+{
+	LOCK_SCOPE(&r->lock);
+
+	if (!r->failing_since_ns)
+		r->failing_since_ns = ckpt_sys.mono_ns();
+	r->error = rc;
+}
+
 // The entry that this node has read last is still that. Another one, or none: the remote was put back to an earlier state, or is another's.
 static int check_position(struct ckpt_remote *r, const struct ckpt_log_position *at)
 {
@@ -308,6 +318,7 @@ int ckpt_remote_catch_up(struct ckpt_remote *r)
 		rc = made ? made : rc ? rc : ckpt_log_read(r->log);
 	}
 	if (p.attached && is_away(rc)) {
+		note_failure(r, rc);
 		tell_failure(r, rc);
 		rc = 0;
 	}
@@ -562,10 +573,8 @@ static int64_t failed(struct ckpt_remote *r, int rc)
 	int64_t now_ns = ckpt_sys.mono_ns(), again_ns = r->again_ns;
 	bool tells;
 
+	note_failure(r, rc);
 	ckpt_lock_take(&r->lock);
-	if (!r->failing_since_ns)
-		r->failing_since_ns = now_ns;
-	r->error = rc;
 	tells = !r->told_ns || r->told != rc || now_ns - r->told_ns >= TELL_NS;
 	if (tells) {
 		r->told_ns = now_ns;
@@ -592,9 +601,11 @@ static int64_t turn(void *arg, struct ckpt_behind *behind)
 	struct ckpt_remote *r = arg;
 	int rc;
 
+	__atomic_add_fetch(&r->turns.begun, 1, __ATOMIC_RELAXED);
 	ckpt_behind_hurry(behind); // a node may be lost at any time, and with it what was not pushed
 	rc = exchange(r, behind);
-
+	if (!rc && !ckpt_behind_stops(behind))
+		__atomic_store_n(&r->turns.ended, r->turns.begun, __ATOMIC_RELEASE);
 	if (!rc)
 		rc = put_snapshot(r);
 	if (rc && rc != -EINTR)
@@ -607,9 +618,14 @@ static int64_t turn(void *arg, struct ckpt_behind *behind)
 int ckpt_remote_start(struct ckpt_remote *r)
 {
 	struct ckpt_behind *behind;
-	int rc = r ? ckpt_behind_new(r->store, turn, r, &behind) : 0;
+	int rc;
 
-	if (r && !rc)
+	if (!r)
+		return 0;
+	succeeded(r); // the thread finds out by itself
+	rc = ckpt_behind_new(r->store, turn, r, &behind);
+
+	if (!rc)
 		__atomic_store_n(&r->behind, behind, __ATOMIC_RELEASE);
 	return rc;
 }
@@ -666,6 +682,15 @@ void ckpt_remote_stop(struct ckpt_remote *r)
 	ckpt_known_free(&r->untold);
 }
 
+struct ckpt_remote_turns ckpt_remote_turns(const struct ckpt_remote *r)
+{
+	struct ckpt_remote_turns turns;
+
+	turns.ended = __atomic_load_n(&r->turns.ended, __ATOMIC_ACQUIRE);
+	turns.begun = __atomic_load_n(&r->turns.begun, __ATOMIC_RELAXED);
+	return turns;
+}
+
 int64_t ckpt_remote_progressed_ns(const struct ckpt_remote *r)
 {
 	return r ? __atomic_load_n(&r->progressed_ns, __ATOMIC_RELAXED) : 0;
@@ -689,6 +714,10 @@ static int count(void *arg, const struct ckpt_state *state)
 		if ((changed[i]->deleted_by || changed[i]->gone) &&
 		    (!changed[i]->shared || changed[i]->shared->deleted_by))
 			continue; // in the trash here, and there or nowhere: nobody waits for it
+		if (ckpt_state_is_left_out(state, changed[i])) {
+			q->holds |= ckpt_state_is_dropped(changed[i]) && changed[i]->until == UINT64_MAX;
+			continue;
+		}
 		if (ckpt_failure_of(&c->failed, changed[i]->id))
 			continue;
 		q->steps++;

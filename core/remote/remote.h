@@ -50,10 +50,17 @@ struct ckpt_remote_queue {
 	uint64_t files;         // changes of plain files and folders; at least one until all of the tree was looked at
 	int64_t unreachable_ns; // for so long the remote has not answered, monotonic; 0: it has
 	int error;              // its last failure since then, -errno; 0: it answers
+	bool holds;             // files may wait for a step that is saved after one that was dropped
 };
 void ckpt_remote_queue(struct ckpt_remote *r, struct ckpt_remote_queue *ret_queue);
 // Steps that cannot be pushed, since their bytes on this node are damaged or gone: a copy of the list. Only the process that pushes
 // knows them. 0, -ENOMEM.
 int ckpt_remote_failures(struct ckpt_remote *r, struct ckpt_failure_list *ret_list);
+// Exchanges with the remote, each of which reads its log and pushes all that can be pushed: the number of the last one that has begun, and of
+// the last one that came to its end. One that begins after a question has a greater number than `begun` was then.
+struct ckpt_remote_turns {
+	uint64_t begun, ended;
+};
+struct ckpt_remote_turns ckpt_remote_turns(const struct ckpt_remote *r);
 // The time at which the remote has taken something of this node last: an object, or an entry; monotonic. 0: nothing yet.
 int64_t ckpt_remote_progressed_ns(const struct ckpt_remote *r);

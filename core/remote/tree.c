@@ -148,6 +148,12 @@ size_t ckpt_tree_waits(struct ckpt_tree *t)
 		 : 0;
 }
 
+void ckpt_tree_each(struct ckpt_tree *t, ckpt_tree_fn *fn, void *arg)
+{
+	if (t)
+		ckpt_tree_queue_each(&t->queue, fn, arg);
+}
+
 // --- Of the remote's thread ---------------------------------------------------------------------------------------------
 
 static void tell(struct ckpt_tree *t, int rc)

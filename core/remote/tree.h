@@ -28,6 +28,11 @@ void ckpt_tree_take_name(struct ckpt_tree *t, int dirfd, const char *name);
 // The number of changes that wait to be pushed, as far as they are known; at least one until all was looked at.
 size_t ckpt_tree_waits(struct ckpt_tree *t);
 
+// Calls fn for each change that waits, in order, under a lock: it must not block. NULL is fine.
+struct ckpt_tree_item;
+typedef void ckpt_tree_fn(void *arg, const struct ckpt_tree_item *item);
+void ckpt_tree_each(struct ckpt_tree *t, ckpt_tree_fn *fn, void *arg);
+
 // After each entry of the remote's log that says something of the tree.
 void ckpt_tree_carry_out(struct ckpt_tree *t);
 // Puts one entry into the log, of changes that were made before the act `before`; UINT64_MAX: of all. now: it looks at the disk first,

@@ -124,6 +124,15 @@ bool ckpt_tree_queue_has(struct ckpt_tree_queue *q, enum ckpt_act_kind kind, con
 	return false;
 }
 
+void ckpt_tree_queue_each(struct ckpt_tree_queue *q, void (*fn)(void *arg, const struct ckpt_tree_item *item),
+			  void *arg)
+{
+	LOCK_SCOPE(&q->lock);
+	for (const struct ckpt_tree_item *it = q->first; it; it = it->next)
+		if (!is_dead(it))
+			fn(arg, it);
+}
+
 void ckpt_tree_queue_drop(struct ckpt_tree_queue *q, enum ckpt_act_kind kind, const char *folder_id, const char *name)
 {
 	LOCK_SCOPE(&q->lock);
@@ -345,6 +354,18 @@ static int was_for_nothing(void *arg, const struct ckpt_state *state)
 	return 0;
 }
 
+static int look_for_hold(void *number, const struct ckpt_state *state)
+{
+	return ckpt_state_held_by(state, *(const uint64_t *)number) != NULL;
+}
+
+// What was written then may name a step that cannot be pushed, or was dropped.
+static bool is_held(const struct ckpt_tree_sending *to, uint64_t number)
+{
+	return ckpt_failures_hold(to->failures, number) ||
+	       ckpt_journal_look(to->store->journal, look_for_hold, &number);
+}
+
 // A content that names a step which may never come gives way to a later one. Until that is there, other nodes have a file that may name a
 // step which was deleted meanwhile.
 static bool gives_way(struct ckpt_tree_queue *q, const struct ckpt_tree_sending *to, struct ckpt_tree_item **items,
@@ -356,10 +377,9 @@ static bool gives_way(struct ckpt_tree_queue *q, const struct ckpt_tree_sending 
 	       !(items[later]->kind == CKPT_ACT_FILE && is_of(items[later], items[i]->folder_id, items[i]->name)))
 		later++;
 	if (items[i]->kind != CKPT_ACT_FILE || later == count ||
-	    (!ckpt_failures_hold(to->failures, items[i]->number) &&
-	     !ckpt_journal_look(to->store->journal, was_for_nothing, items[i])))
+	    (!is_held(to, items[i]->number) && !ckpt_journal_look(to->store->journal, was_for_nothing, items[i])))
 		return false;
-	if (ckpt_failures_hold(to->failures, items[later]->number))
+	if (is_held(to, items[later]->number))
 		return true; // nobody knows how long that waits
 	LOCK_SCOPE(&q->lock);
 	q->held = MAX(q->held, items[later]->number);
@@ -623,8 +643,7 @@ static int collect(struct ckpt_tree_queue *q, const struct ckpt_tree_sending *to
 	int rc = list(q, &items, &count);
 
 	for (size_t i = 0; i < count && !rc; i++)
-		if (is_folder(items[i]) ||
-		    (items[i]->number < to->before && !ckpt_failures_hold(to->failures, items[i]->number)))
+		if (is_folder(items[i]) || (items[i]->number < to->before && !is_held(to, items[i]->number)))
 			rc = add_to(q, b, to, items[i]);
 	return MIN(rc, 0);
 }

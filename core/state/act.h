@@ -35,6 +35,7 @@ enum ckpt_act_kind {
 	CKPT_ACT_MOVE,     // a plain folder, with all that is in it, has another place
 	CKPT_ACT_CONDEMN, // packs and manifests of the remote are garbage: nobody names them from then on (condemned.h)
 	CKPT_ACT_HOLD,    // packs and manifests are there for a step that is not in the log yet
+	CKPT_ACT_DROP,    // what waits to be pushed of a step is not pushed; only in the log of a node (shared.h)
 	CKPT_ACT_KINDS,   // the first that is none
 };
 
@@ -47,9 +48,10 @@ enum ckpt_act_kind {
 struct ckpt_act {
 	enum ckpt_act_kind kind;
 	char step[CKPT_UUID_LEN + 1]; // with a record: as the session in that; CONDEMN: ""
-	uint32_t version; // that it makes; EXPIRE: that deleted the step; RENAME: 0. With a record: as in that
-	uint32_t flags;   // FLAG: CKPT_FLAG_*, those that are not set, too
-	int64_t time_ns;  // all but those with a record; FILE: when it was modified; other acts on the tree: 0
+	uint32_t
+		version; // that it makes; EXPIRE: that deleted the step; DROP: its last one; RENAME: 0. With a record: as in that
+	uint32_t flags;  // FLAG: CKPT_FLAG_*, those that are not set, too
+	int64_t time_ns; // all but those with a record; FILE: when it was modified; other acts on the tree: 0
 	char replaces[CKPT_UUID_LEN +
 		      1]; // SAVE: the listed step of that name, which goes to the trash; "": none has it
 	char folder_id[CKPT_FOLDER_ID_LEN + 1], name[CKPT_NAME_MAX + 1]; // RENAME, MKDIR to MOVE; the new ones

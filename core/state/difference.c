@@ -170,6 +170,8 @@ size_t ckpt_state_difference(const struct ckpt_state *s, const struct ckpt_state
 {
 	struct difference d = {.c = c, .theirs = c->shared, .acts = ret_acts, .time_ns = c->is.committed_ns};
 
+	if (ckpt_state_is_left_out(s, c))
+		return 0;
 	if (c->shared) {
 		d.newest = ckpt_state_last(c->shared);
 		change_or_delete(s, &d, stuck);

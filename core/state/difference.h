@@ -10,7 +10,7 @@
 
 // In the order in which they are to be appended, at most CKPT_DIFFERENCE_MAX. One with a record has no record yet: it is that of the
 // step's newest version, with the number of the act. 0: nothing of it is to be pushed, for now: what is deleted here and was never
-// there; what another changed step will say; and what waits for a name which another changed step has left here, and not there yet.
+// there; what was dropped; what another changed step will say; and what waits for a name which another changed step has left here, and not there yet.
 // stuck: all of them wait, since they have exchanged their names: one gets another name first.
 size_t ckpt_state_difference(const struct ckpt_state *state, const struct ckpt_state_step *changed, bool stuck,
 			     struct ckpt_act ret_acts[CKPT_DIFFERENCE_MAX]);

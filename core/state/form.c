@@ -11,7 +11,7 @@
 // step     := deleted_by u32, versions u32, deleted_ns i64, version*, summary
 // version  := version u32, flags u32, committed i64, seq u64, offset u32, length u32, node u32 (its place above), uid u32, comm (16)
 // attached := seq of the remote's log u64, SHA-256 of that entry, length of host u32, changed u32, host, changed*
-// changed  := id (40), since u64, latest u64, flags u32, zero u32, [step as the remote's log has it]
+// changed  := id (40), since u64, latest u64, flags u32, zero u32, [until u64, of a dropped one], [step as the remote's log has it]
 // value    := seq u64, length of key u16, zero u16, length of text u32, key, text
 
 enum {
@@ -22,6 +22,7 @@ enum {
 	VALUE_BYTES = 16,
 	ATTACHED_BYTES = 48,
 	CHANGED_BYTES = 64,
+	UNTIL_BYTES = 8,
 
 	ATTACHED_SHA256 = 8,
 	ATTACHED_HOST_LEN = 40,
@@ -31,6 +32,7 @@ enum {
 	CHANGED_FLAGS = 56,
 	CHANGED_GONE = 1,
 	CHANGED_SHARED = 2,
+	CHANGED_DROPPED = 4,
 
 	PART_ATTACHED = 1,
 	PART_PLAINS = 2,    // only with PART_ATTACHED, or in a view
@@ -146,7 +148,14 @@ static int add_changed(struct bytes *b, const struct ckpt_state_step *c, const u
 	memcpy(p, c->id, CKPT_UUID_LEN);
 	ckpt_put64(p + CHANGED_SINCE, c->since);
 	ckpt_put64(p + CHANGED_LATEST, c->latest);
-	ckpt_put32(p + CHANGED_FLAGS, (c->gone ? CHANGED_GONE : 0) | (c->shared ? CHANGED_SHARED : 0));
+	ckpt_put32(p + CHANGED_FLAGS, (c->gone ? CHANGED_GONE : 0) | (c->shared ? CHANGED_SHARED : 0) |
+					      (ckpt_state_is_dropped(c) ? CHANGED_DROPPED : 0));
+	if (ckpt_state_is_dropped(c)) {
+		p = add(b, UNTIL_BYTES);
+		if (!p)
+			return -ENOMEM;
+		ckpt_put64(p, c->until);
+	}
 	return c->shared ? add_step(b, c->shared, ranks) : 0;
 }
 
@@ -383,17 +392,19 @@ static int take_value(struct ckpt_state *s, struct cursor *c)
 
 static int take_changed(struct ckpt_state *s, struct cursor *c)
 {
-	const uint8_t *p = take(c, CHANGED_BYTES);
+	const uint8_t *p = take(c, CHANGED_BYTES), *until = NULL;
 	uint32_t flags = p ? ckpt_get32(p + CHANGED_FLAGS) : 0;
 	struct ckpt_state_step *shared = NULL, *step;
 	char id[CKPT_UUID_LEN + 1] = "";
 	int rc;
 
 	if (!p || ckpt_get32(p + CKPT_UUID_LEN) || ckpt_get32(p + CHANGED_FLAGS + 4) ||
-	    flags & ~(uint32_t)(CHANGED_GONE | CHANGED_SHARED) || !ckpt_get64(p + CHANGED_SINCE) ||
+	    flags & ~(uint32_t)(CHANGED_GONE | CHANGED_SHARED | CHANGED_DROPPED) || !ckpt_get64(p + CHANGED_SINCE) ||
 	    ckpt_get64(p + CHANGED_LATEST) < ckpt_get64(p + CHANGED_SINCE))
 		return -EBADMSG;
 	memcpy(id, p, CKPT_UUID_LEN);
+	if (flags & CHANGED_DROPPED && (flags & CHANGED_GONE || !(until = take(c, UNTIL_BYTES))))
+		return -EBADMSG;
 	rc = flags & CHANGED_SHARED ? new_step(s, c, &shared) : 0;
 
 	if (rc)
@@ -403,8 +414,12 @@ static int take_changed(struct ckpt_state *s, struct cursor *c)
 		     ? -EBADMSG
 		     : ckpt_shared_take(s, id, step, shared, ckpt_get64(p + CHANGED_SINCE),
 					ckpt_get64(p + CHANGED_LATEST));
-	if (rc)
+	if (rc) {
 		ckpt_state_step_free(shared);
+	} else if (until) {
+		step->dropped = step->latest;
+		step->until = ckpt_get64(until);
+	}
 	return rc;
 }
 

@@ -60,7 +60,8 @@ static int take_acts(struct ckpt_pulled *p, const char *store_id, size_t left)
 		int rc;
 
 		if (!ckpt_pulled_next(p, &cursor, &op) || op.kind == CKPT_ACT_SET || op.kind == CKPT_ACT_EXPIRE ||
-		    ckpt_act_is_of_remote(op.kind) || ckpt_act_decode(op.kind, op.body, op.len, &a))
+		    op.kind == CKPT_ACT_DROP || ckpt_act_is_of_remote(op.kind) ||
+		    ckpt_act_decode(op.kind, op.body, op.len, &a))
 			return -EBADMSG;
 		rc = check_record(store_id, &a);
 		if (rc)

@@ -51,6 +51,35 @@ bool ckpt_state_has_changed_files(const struct ckpt_state_step *changed)
 	return !changed->gone && (!changed->shared || !has_files_of(changed, changed->shared));
 }
 
+bool ckpt_state_is_dropped(const struct ckpt_state_step *c)
+{
+	return c->dropped && c->dropped == c->latest;
+}
+
+// The remote has a step of this one's place there, which is gone here or replaced.
+bool ckpt_state_is_left_out(const struct ckpt_state *s, const struct ckpt_state_step *c)
+{
+	const struct ckpt_state_step *there;
+
+	if (ckpt_state_is_dropped(c))
+		return true;
+	if (!c->shared || (!c->gone && !ckpt_state_was_replaced(c)))
+		return false;
+	there = ckpt_table_listed(s, c->shared->is.folder_id, c->shared->is.name);
+	return there && there->since && ckpt_state_is_dropped(there);
+}
+
+const struct ckpt_state_step *ckpt_state_held_by(const struct ckpt_state *s, uint64_t number)
+{
+	for (size_t i = 0; i < s->changed_count; i++) {
+		const struct ckpt_state_step *c = s->changed[i];
+
+		if (ckpt_state_is_dropped(c) && c->since <= number && number < c->until)
+			return c;
+	}
+	return NULL;
+}
+
 uint32_t ckpt_state_newest_files(const struct ckpt_state_step *step)
 {
 	size_t i = step->count;
@@ -83,11 +112,20 @@ static void drop_changed(struct ckpt_state *s, size_t i)
 	memmove(&s->changed[i], &s->changed[i + 1], (--s->changed_count - i) * sizeof(*s->changed));
 }
 
+// A later step has arrived: what was written behind it names that one.
+static void end_drops(struct ckpt_state *s, uint64_t since)
+{
+	for (size_t i = 0; i < s->changed_count; i++)
+		if (s->changed[i]->dropped && s->changed[i]->since < since)
+			s->changed[i]->until = MIN(s->changed[i]->until, since);
+}
+
 // It is as the remote's log has it, which stays in its place: with the same numbers on all nodes.
 static void end_change(struct ckpt_state *s, size_t i)
 {
 	struct ckpt_state_step *c = s->changed[i], *shared = TAKE_PTR(c->shared);
 
+	end_drops(s, c->since);
 	ckpt_table_take_out(s, c);
 	ckpt_table_insert(s, shared);
 	ckpt_state_step_free(c);
@@ -101,13 +139,21 @@ static void end_what_is_shared(struct ckpt_state *s)
 			end_change(s, i);
 }
 
+// An act of a PULL merges a change with that of another node: what was dropped stays so.
+static void set_latest(struct ckpt_state_step *step, uint64_t number, bool of_pull)
+{
+	if (of_pull && ckpt_state_is_dropped(step))
+		step->dropped = number;
+	step->latest = number;
+}
+
 // Before an act: what it may change is kept as it was. 0, -ENOMEM.
-static int keep(struct ckpt_state *s, const char *id, uint64_t number)
+static int keep(struct ckpt_state *s, const char *id, uint64_t number, bool of_pull)
 {
 	struct ckpt_state_step *step = ckpt_table_find(s, id);
 
 	if (step && step->since)
-		step->latest = number;
+		set_latest(step, number, of_pull);
 	if (!step || step->since)
 		return 0;
 	step->shared = ckpt_state_step_clone(step);
@@ -121,7 +167,7 @@ static int keep(struct ckpt_state *s, const char *id, uint64_t number)
 static int expire(struct ckpt_state *s, const struct ckpt_act *a, uint64_t number)
 {
 	struct ckpt_state_step *step = ckpt_table_find(s, a->step);
-	int rc = step && ckpt_state_may_expire(step, a->version) ? keep(s, a->step, number) : CKPT_STATE_VOID;
+	int rc = step && ckpt_state_may_expire(step, a->version) ? keep(s, a->step, number, false) : CKPT_STATE_VOID;
 
 	if (rc)
 		return rc;
@@ -130,13 +176,26 @@ static int expire(struct ckpt_state *s, const struct ckpt_act *a, uint64_t numbe
 	return 0;
 }
 
-static int act_on(struct ckpt_state *s, const char *store_id, const struct ckpt_operation *op,
-		  const struct ckpt_span *at, const struct ckpt_act *a, const char *id)
+// The step as the caller has seen it.
+static int drop(struct ckpt_state *s, const struct ckpt_act *a)
 {
-	int rc = keep(s, id, op->number);
+	struct ckpt_state_step *step = ckpt_table_find(s, a->step);
+
+	if (!step || !step->since || step->deleted_by || ckpt_state_last(step) != a->version ||
+	    (step->shared && (step->shared->deleted_by || !has_name_of(step, step->shared))))
+		return CKPT_STATE_VOID;
+	step->dropped = step->latest;
+	step->until = UINT64_MAX;
+	return 0;
+}
+
+static int act_on(struct ckpt_state *s, const char *store_id, const struct ckpt_operation *op,
+		  const struct ckpt_span *at, const struct ckpt_act *a, const char *id, bool of_pull)
+{
+	int rc = keep(s, id, op->number, of_pull);
 
 	if (!rc)
-		rc = keep(s, a->replaces, op->number);
+		rc = keep(s, a->replaces, op->number, of_pull);
 	if (!rc)
 		rc = ckpt_state_act(s, store_id, op, at);
 	if (!rc && a->kind == CKPT_ACT_SAVE)
@@ -161,8 +220,8 @@ static int id_of(const struct ckpt_act *a, char ret_id[CKPT_UUID_LEN + 1])
 	return 0;
 }
 
-int ckpt_shared_own(struct ckpt_state *s, const char *store_id, const struct ckpt_operation *op,
-		    const struct ckpt_span *at)
+static int own(struct ckpt_state *s, const char *store_id, const struct ckpt_operation *op, const struct ckpt_span *at,
+	       bool of_pull)
 {
 	char id[CKPT_UUID_LEN + 1];
 	struct ckpt_act a;
@@ -174,11 +233,23 @@ int ckpt_shared_own(struct ckpt_state *s, const char *store_id, const struct ckp
 		rc = op->number ? id_of(&a, id) : -EBADMSG;
 	if (!rc)
 		rc = make_changed_room(s, 3);
+	if (!rc)
+		rc = ckpt_state_make_node_room(s, 1);
 	if (rc)
 		return rc;
-	rc = a.kind == CKPT_ACT_EXPIRE ? expire(s, &a, op->number) : act_on(s, store_id, op, at, &a, id);
+	rc = a.kind == CKPT_ACT_EXPIRE ? expire(s, &a, op->number)
+	     : a.kind == CKPT_ACT_DROP ? drop(s, &a)
+				       : act_on(s, store_id, op, at, &a, id, of_pull);
+	if (rc >= 0)
+		ckpt_state_add_node(s, ckpt_state_node_place(s, op->node), op->node, op->number);
 	end_what_is_shared(s);
 	return rc;
+}
+
+int ckpt_shared_own(struct ckpt_state *s, const char *store_id, const struct ckpt_operation *op,
+		    const struct ckpt_span *at)
+{
+	return own(s, store_id, op, at, false);
 }
 
 // --- Names of conflicts ---------------------------------------------------------------------------------------------------
@@ -276,6 +347,8 @@ static void merge(const struct ckpt_state_step *base, const struct ckpt_state_st
 	is.since = ours->since;
 	is.latest = ours->latest;
 	is.shared = ours->shared;
+	is.dropped = ours->dropped;
+	is.until = ours->until;
 	is.count = theirs->count;
 	memcpy(is.versions, theirs->versions, theirs->count * sizeof(*theirs->versions));
 	merge_name(&is, named);
@@ -458,7 +531,7 @@ static int apply_acts(struct pull *p, const struct ckpt_operation *pull)
 		op.actor = pull->actor;
 		at.offset += (uint32_t)((const uint8_t *)op.body - p->body);
 		at.len = (uint32_t)op.len;
-		rc = ckpt_shared_own(p->s, p->store_id, &op, &at);
+		rc = own(p->s, p->store_id, &op, &at, true);
 	}
 	return MIN(rc, 0);
 }

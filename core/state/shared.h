@@ -16,6 +16,10 @@
 // Files of a step that was deleted here after they were changed are not pushed before it is undeleted, here or elsewhere.
 // So all nodes that have read the same log, and have nothing to push, show the same, but for such files.
 //
+// A DROP takes a changed step out of what is to be pushed: it stays as it is here, until another act of this node changes it. A step with
+// another name, or one that is deleted, cannot be dropped: others would wait for its name. What a dropped step has replaced here stays in
+// the remote's log. Plain files that were written behind a dropped step may name it: they wait until a later step was pushed.
+//
 // A PULL whose entry is empty attaches the remote: all that there is is changed then.
 //
 // A JUMP passes many entries at once: the state that another node has read up to some entry takes the place of what was read here.
@@ -37,6 +41,12 @@ void ckpt_state_other_name(const struct ckpt_state *state, const char *name, uns
 			   char ret_name[CKPT_NAME_MAX + 1]);
 // Its files are other ones than those that the remote's log has.
 bool ckpt_state_has_changed_files(const struct ckpt_state_step *changed);
+// It was dropped, and nothing has changed it since.
+bool ckpt_state_is_dropped(const struct ckpt_state_step *changed);
+// Nothing of it is to be pushed: it was dropped, or a dropped step has its place here.
+bool ckpt_state_is_left_out(const struct ckpt_state *state, const struct ckpt_state_step *changed);
+// A plain file that was written when the newest act had this number may name a dropped step. Such a step, or NULL.
+const struct ckpt_state_step *ckpt_state_held_by(const struct ckpt_state *state, uint64_t number);
 // The newest version with files of its own, or with another place for them: those behind it, deletions too, have the same record.
 uint32_t ckpt_state_newest_files(const struct ckpt_state_step *step);
 // It was deleted by nobody, but another step was saved over it.

@@ -294,6 +294,8 @@ static int apply_plain(struct ckpt_state *s, const struct ckpt_act *a, const str
 		return rename_step(s, step, a);
 	case CKPT_ACT_FLAG:
 		return flag(s, step, a, by);
+	case CKPT_ACT_DROP: // of a changed step alone (shared.h)
+		return CKPT_STATE_VOID;
 	default: // EXPIRE
 		if (!ckpt_state_may_expire(step, a->version))
 			return CKPT_STATE_VOID;

@@ -53,8 +53,9 @@ struct ckpt_state_step {
 	struct ckpt_state_version *versions; // ascending
 	size_t count, cap;
 	// Of a store with a remote, whose log has this step otherwise, or not at all (shared.h); else zeros.
-	uint64_t since, latest;         // the numbers of the acts that began it, and that changed it last
-	bool gone;                      // it has expired here, and is found no more
+	uint64_t since, latest;  // the numbers of the acts that began it, and that changed it last
+	bool gone;               // it has expired here, and is found no more
+	uint64_t dropped, until; // of DROP: `latest` then; and the place of the first step behind it that was pushed
 	struct ckpt_state_step *shared; // as the remote's log has it; NULL: it has none
 	struct ckpt_state_step *next_of_id, *next_of_name;
 };

@@ -898,6 +898,130 @@ START_TEST(deletion_stands_behind_what_came_before_it)
 }
 END_TEST
 
+static int drop(struct node *n, const struct ckpt_state_step *step)
+{
+	struct ckpt_act a = {.kind = CKPT_ACT_DROP, .version = ckpt_state_last(step), .time_ns = 2000};
+
+	strcpy(a.step, step->id);
+	return act(n, &a);
+}
+
+static bool is_held(const struct node *n, uint64_t number)
+{
+	return ckpt_state_held_by(n->state, number);
+}
+
+// _i: after a restart.
+START_TEST(dropped_step_stays_here_and_is_pushed_once_it_is_changed)
+{
+	uint64_t before, behind;
+
+	begin();
+	before = US->number;
+	strcpy(id, save(US, "1000"));
+	behind = US->number;
+	ck_ok(drop(US, listed(US, "1000")));
+	if (_i)
+		replace_by_its_snapshot(US);
+	ck_assert(ckpt_state_is_dropped(step_of(US, id)));
+	strcpy(other, save(US, "2000"));
+	ck_assert(!is_held(US, before) && is_held(US, behind) && is_held(US, US->number));
+	meet();
+	if (_i)
+		replace_by_its_snapshot(US);
+	ck_assert_ptr_null(step_of(THEM, id));
+	ck_assert_str_eq(listed(THEM, "2000")->id, other);
+	ck_assert_str_eq(listed(US, "1000")->id, id);
+	ck_assert_uint_eq(changes(US), 1);
+	ck_assert(!is_held(US, before) && is_held(US, behind) && !is_held(US, US->number));
+	ck_ok(plain(US, CKPT_ACT_FLAG, listed(US, "1000"), CKPT_FLAG_PINNED));
+	ck_assert(!ckpt_state_is_dropped(step_of(US, id)) && !is_held(US, behind));
+	meet();
+	ck_assert_str_eq(listed(THEM, "1000")->id, id);
+	ck_assert_uint_eq(changes(US), 0);
+	finish();
+}
+END_TEST
+
+// It may have been sent before: then it is there.
+START_TEST(dropped_step_that_arrives_is_no_change_any_more)
+{
+	begin();
+	strcpy(id, save(US, "1000"));
+	ck_assert(push_next(US, false));
+	ck_ok(drop(US, listed(US, "1000")));
+	meet();
+	ck_assert_uint_eq(changes(US), 0);
+	ck_assert_str_eq(listed(THEM, "1000")->id, id);
+	finish();
+}
+END_TEST
+
+START_TEST(dropped_edit_leaves_the_remote_as_it_is_and_takes_what_others_change)
+{
+	uint32_t theirs;
+
+	begin();
+	share("1000");
+	theirs = listed(THEM, "1000")->is.version;
+	ck_ok(amend(US, listed(US, "1000")));
+	ck_ok(drop(US, listed(US, "1000")));
+	meet();
+	ck_assert_uint_eq(listed(THEM, "1000")->is.version, theirs);
+	ck_ok(rename_to(THEM, listed(THEM, "1000"), "4000"));
+	push_all(THEM);
+	pull_all(US);
+	ck_assert(ckpt_state_is_dropped(listed(US, "4000")));
+	ck_assert(ckpt_state_has_changed_files(listed(US, "4000")));
+	ck_assert(!push_next(US, true));
+	finish();
+}
+END_TEST
+
+// _i: the step that was replaced has expired here, and the node has begun again.
+START_TEST(what_a_dropped_step_has_replaced_stays_in_the_remote)
+{
+	begin();
+	share("1000");
+	strcpy(other, save(US, "1000"));
+	ck_ok(drop(US, listed(US, "1000")));
+	if (_i) {
+		ck_ok(plain(US, CKPT_ACT_EXPIRE, step_of(US, id), 0));
+		replace_by_its_snapshot(US);
+	}
+	meet();
+	ck_assert_str_eq(listed(THEM, "1000")->id, id);
+	ck_assert_str_eq(listed(US, "1000")->id, other);
+	ck_ok(plain(US, CKPT_ACT_FLAG, listed(US, "1000"), CKPT_FLAG_PINNED));
+	meet();
+	ck_assert_str_eq(listed(THEM, "1000")->id, other);
+	ck_assert_uint_eq(changes(US), 0);
+	finish();
+}
+END_TEST
+
+// Others wait for its name, or take it for deleted.
+START_TEST(what_does_not_wait_or_has_another_name_is_not_dropped)
+{
+	struct ckpt_act a = {.kind = CKPT_ACT_DROP, .time_ns = 2000};
+
+	begin();
+	share("1000");
+	ck_assert_int_eq(drop(US, listed(US, "1000")), CKPT_STATE_VOID);
+	ck_ok(rename_to(US, listed(US, "1000"), "2000"));
+	ck_assert_int_eq(drop(US, listed(US, "2000")), CKPT_STATE_VOID);
+	strcpy(other, save(US, "3000"));
+	strcpy(a.step, other);
+	a.version = listed(US, "3000")->is.version + 1;
+	ck_assert_int_eq(act(US, &a), CKPT_STATE_VOID);
+	ck_ok(plain(US, CKPT_ACT_DELETE, listed(US, "3000"), 0));
+	ck_assert_int_eq(drop(US, step_of(US, other)), CKPT_STATE_VOID);
+	ck_ok(plain(US, CKPT_ACT_DELETE, listed(US, "2000"), 0));
+	ck_assert_int_eq(drop(US, step_of(US, id)), CKPT_STATE_VOID);
+	finish();
+}
+END_TEST
+
 START_TEST(all_of_a_store_is_a_change_where_a_remote_is_attached)
 {
 	begin();
@@ -1020,8 +1144,25 @@ static void act_at_random(struct node *n, unsigned *seed)
 		ck_assert_int_ge(step->deleted_by ? 0 : plain(n, CKPT_ACT_FLAG, step, random_below(seed, 4)), 0);
 		break;
 	default:
+		ck_assert_int_ge(drop(n, step), 0);
 		break;
 	}
+}
+
+// Another act puts it into the queue again.
+static unsigned change_what_was_dropped(struct node *n)
+{
+	CLEANUP_FREE const struct ckpt_state_step **steps = NULL;
+	unsigned dropped = 0;
+	size_t count;
+
+	ck_ok(ckpt_state_steps(n->state, &steps, &count));
+	for (size_t i = 0; i < count; i++)
+		if (ckpt_state_is_dropped(steps[i])) {
+			ck_ok(plain(n, CKPT_ACT_FLAG, steps[i], 0));
+			dropped++;
+		}
+	return dropped;
 }
 
 // An act on what the node knows of the plain tree, which the tree may not allow: it is void for all then.
@@ -1080,7 +1221,7 @@ static size_t plains_of(const struct node *n)
 	return count;
 }
 
-static unsigned run_at_random(unsigned seed, size_t *ret_plains)
+static unsigned run_at_random(unsigned seed, size_t *ret_plains, unsigned *ret_dropped)
 {
 	unsigned jumps = 0;
 
@@ -1113,6 +1254,9 @@ static unsigned run_at_random(unsigned seed, size_t *ret_plains)
 		}
 	}
 	meet();
+	for (unsigned i = 0; i < NODES; i++)
+		*ret_dropped += change_what_was_dropped(&nodes[i]);
+	meet();
 	check_all_same();
 	for (unsigned i = 0; i < NODES; i++)
 		put_snapshot(&nodes[i]);
@@ -1123,11 +1267,12 @@ static unsigned run_at_random(unsigned seed, size_t *ret_plains)
 
 START_TEST(nodes_that_have_met_show_the_same)
 {
-	unsigned runs = ckpt_suite_seeds(500, 20000), jumps = 0;
+	unsigned runs = ckpt_suite_seeds(500, 20000), jumps = 0, dropped = 0;
 	size_t plains = 0;
 
 	for (unsigned seed = 1; seed <= runs; seed++)
-		jumps += run_at_random(seed, &plains);
+		jumps += run_at_random(seed, &plains, &dropped);
+	ck_assert_uint_ge(dropped, runs / 8);
 	ck_assert_uint_ge(jumps, runs / 8); // it is about these, too
 	ck_assert_uint_ge(plains, runs * 2);
 }
@@ -1161,6 +1306,11 @@ int main(void)
 	tcase_add_loop_test(met, removed_while_its_save_was_on_its_way_stays_removed, 0, 2);
 	tcase_add_loop_test(met, removed_before_it_was_pushed_leaves_nothing_behind_the_next_entry, 0, 2);
 	tcase_add_test(met, deletion_stands_behind_what_came_before_it);
+	tcase_add_loop_test(met, dropped_step_stays_here_and_is_pushed_once_it_is_changed, 0, 2);
+	tcase_add_test(met, dropped_step_that_arrives_is_no_change_any_more);
+	tcase_add_test(met, dropped_edit_leaves_the_remote_as_it_is_and_takes_what_others_change);
+	tcase_add_loop_test(met, what_a_dropped_step_has_replaced_stays_in_the_remote, 0, 2);
+	tcase_add_test(met, what_does_not_wait_or_has_another_name_is_not_dropped);
 	tcase_add_test(met, all_of_a_store_is_a_change_where_a_remote_is_attached);
 	tcase_add_test(met, changes_of_a_node_stay_over_a_jump);
 	tcase_add_test(met, jump_ends_changes_of_what_has_expired);
