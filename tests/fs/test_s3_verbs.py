@@ -249,3 +249,28 @@ def test_a_copy_into_a_bucket_goes_on_where_it_was(local, machine, url, fault_pr
     done = json.loads(a("copy", "--json", local, url).stdout)
     assert (done["copied"], done["sent_bytes"]) == (0, 0), "nothing is missing but in the bucket"
     assert sorted(machine("c")("ls", url).stdout.split()) == ["1000", "500", "600", "run/20"]
+
+
+def test_a_copy_from_and_into_a_url_that_is_mounted_on_this_machine(local, node, ckptfs, url, scratch):
+    """The mount has the store's lock: what is read is read beside it, what is written goes through it."""
+    n = node("a")
+    n.save("3000")
+    env = {key: value for key, value in os.environ.items() if not key.startswith("AWS_ENDPOINT")} | {"CKPTFS_WORK_DIR": str(n.work_dir.parent)}
+
+    def copy(*words):
+        done = ckptfs("copy", "--json", *words, env=env, check=False)
+        assert done.returncode == 0 and "lock" not in done.stderr and "in use" not in done.stderr, done
+        return json.loads(done.stdout)
+    assert copy(local, url)["copied"] == 3
+    assert n.listing() == ["1000", "3000", "500", "run"] and (n / "run/20").is_dir(), "the mount shows them at once"
+    assert copy(local, url)["copied"] == 0
+    with ThreadPoolExecutor() as pool:
+        outs = [pool.submit(copy, url, scratch / f"out-{i}") for i in range(2)]
+        n.save("4000")
+        assert all(out.result()["copied"] >= 4 for out in outs)
+    assert copy(url, scratch / "out-0")["failed"] == 0
+    assert sorted(row["name"] for row in ckptfs.json("ls", scratch / "out-0")) == ["1000", "3000", "4000", "500", "run/20"]
+    ckptfs("get", scratch / "out-0", "3000", scratch / "got")
+    assert trees.describe(scratch / "got") == trees.describe(n / "3000")
+    n.wait()
+    assert all(row["durable"] == "remote" for row in ckptfs.json("ls", n.path))
