@@ -360,9 +360,10 @@ START_TEST(a_body_is_of_its_kind_alone)
 		free(body);
 		ck_ok(ckpt_act_encode(&a, &body, &len));
 		for (enum ckpt_act_kind as = CKPT_ACT_DELETE; as < CKPT_ACT_KINDS; as++) {
-			bool versioned = of >= CKPT_ACT_DELETE && of <= CKPT_ACT_EXPIRE;
-			bool fits = of == as || (versioned && as >= CKPT_ACT_DELETE && as != CKPT_ACT_RENAME &&
-						 as <= CKPT_ACT_FLAG);
+			bool versioned = (of >= CKPT_ACT_DELETE && of <= CKPT_ACT_EXPIRE) || of == CKPT_ACT_DROP;
+			bool as_versioned = (as >= CKPT_ACT_DELETE && as <= CKPT_ACT_FLAG && as != CKPT_ACT_RENAME) ||
+					    as == CKPT_ACT_DROP;
+			bool fits = of == as || (versioned && as_versioned);
 			int rc;
 
 			if (fits)
