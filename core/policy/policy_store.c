@@ -9,7 +9,7 @@
 #include <stdio.h>
 #include <sys/stat.h>
 
-#define KEY "policy" // of what the log says
+#define KEY CKPT_VALUE_POLICY // of what the log says
 
 int ckpt_policy_load(struct ckpt_store *s, struct ckpt_policy *ret_policy, uint64_t *ret_seq, char **ret_why)
 {
@@ -66,6 +66,24 @@ static int check_place(void *arg, const char *path, const struct ckpt_object *ob
 	return -EPERM;
 }
 
+static int look_at_origin(void *arg __attribute__((unused)), const struct ckpt_state *state)
+{
+	const struct ckpt_state_value *v = ckpt_state_value(state, KEY);
+
+	return v && v->pulled;
+}
+
+// Of a store with a remote each node that may write there may set the policy of all: its programs are for its own machine.
+static int check_origin(struct ckpt_store *s, char **ret_why)
+{
+	if (!ckpt_journal_look(s->journal, look_at_origin, NULL))
+		return 0;
+	*ret_why = strdup(
+		"its policy runs a program (exec), and another node has set it: it runs where the policy was set; "
+		"`ckptfs policy set` on this node lets it run here, too");
+	return -EPERM;
+}
+
 int ckpt_policy_check_programs(struct ckpt_store *s, const struct ckpt_policy *p, char **ret_why)
 {
 	static const char *const places[] = {"", "log", "snap"}; // who may write a directory may put another file there
@@ -74,6 +92,9 @@ int ckpt_policy_check_programs(struct ckpt_store *s, const struct ckpt_policy *p
 
 	if (!ckpt_policy_has(&p->save, CKPT_POLICY_EXEC))
 		return 0;
+	rc = check_origin(s, ret_why);
+	if (rc)
+		return rc;
 	for (size_t i = 0; i < ARRAY_LEN(places) && !rc; i++)
 		rc = check_place(&search, places[i], NULL);
 	if (!rc)

@@ -141,6 +141,20 @@ static void add_step(struct rows *rows, const struct ckpt_state *state, const st
 	row->error = failure ? failure->error : 0;
 }
 
+// The policy: as a file of no name here.
+static void add_value(struct rows *rows, const struct ckpt_state *state)
+{
+	const char *text, *key = ckpt_state_changed_value(state, &text);
+	struct row *row = key ? add(rows) : NULL;
+
+	if (!row)
+		return;
+	row->kind = key;
+	row->bytes = strlen(text);
+	row->path = strdup(".ckptfs/policy.json");
+	rows->no_memory |= !row->path;
+}
+
 static int look_at_steps(void *arg, const struct ckpt_state *state)
 {
 	struct rows *rows = arg;
@@ -150,6 +164,7 @@ static int look_at_steps(void *arg, const struct ckpt_state *state)
 	rows->position = ckpt_state_remote(state).seq;
 	for (size_t i = 0; i < count; i++)
 		add_step(rows, state, changed[i]);
+	add_value(rows, state);
 	return 0;
 }
 

@@ -10,6 +10,7 @@
 #include "core/remote/near.h"
 #include "core/remote/place.h"
 #include "core/remote/push.h"
+#include "core/remote/push_value.h"
 #include "core/remote/snapshots.h"
 #include "core/remote/tree.h"
 #include "core/remote/tree_large.h"
@@ -541,6 +542,8 @@ static int push(struct ckpt_remote *r, struct ckpt_behind *behind)
 	(void)ckpt_journal_look(r->store->journal, look_ahead, &ahead);
 	rc = ckpt_tree_push(r->tree, r->log, ahead.before, ahead.lacks_folder);
 	p.keeps_deleted = ckpt_tree_holds_deletions(r->tree);
+	if (!rc)
+		rc = ckpt_push_value(r->store, r->log, r->node);
 	return rc ? rc : ckpt_push_next(&p, name);
 }
 
@@ -709,7 +712,9 @@ static int count(void *arg, const struct ckpt_state *state)
 	struct ckpt_remote_queue *q = c->queue;
 	size_t changed_count;
 	struct ckpt_state_step *const *changed = ckpt_state_changed(state, &changed_count);
+	const char *text;
 
+	q->files += ckpt_state_changed_value(state, &text) != NULL;
 	for (size_t i = 0; i < changed_count; i++) {
 		if ((changed[i]->deleted_by || changed[i]->gone) &&
 		    (!changed[i]->shared || changed[i]->shared->deleted_by))
@@ -736,7 +741,7 @@ void ckpt_remote_queue(struct ckpt_remote *r, struct ckpt_remote_queue *ret_queu
 	(void)ckpt_failures_list(&r->failures, &c.failed); // without memory it is as if there were none
 	(void)ckpt_journal_look(r->store->journal, count, &c);
 	ckpt_failure_list_done(&c.failed);
-	ret_queue->files = ckpt_tree_waits(r->tree);
+	ret_queue->files += ckpt_tree_waits(r->tree);
 	LOCK_SCOPE(&r->lock);
 	ret_queue->error = r->error;
 	if (r->failing_since_ns)

@@ -46,8 +46,9 @@ int ckpt_remote_read_to(struct ckpt_remote *r, uint64_t seq);
 
 // The work that waits to be pushed.
 struct ckpt_remote_queue {
-	uint64_t steps, bytes;  // without those of ckpt_remote_failures(); bytes of the files of those whose files wait
-	uint64_t files;         // changes of plain files and folders; at least one until all of the tree was looked at
+	uint64_t steps, bytes; // without those of ckpt_remote_failures(); bytes of the files of those whose files wait
+	uint64_t
+		files; // changes of plain files and folders, and of the policy; at least one until all of the tree was looked at
 	int64_t unreachable_ns; // for so long the remote has not answered, monotonic; 0: it has
 	int error;              // its last failure since then, -errno; 0: it answers
 	bool holds;             // files may wait for a step that is saved after one that was dropped

@@ -6,13 +6,14 @@
 #include "core/state/shared.h"
 
 // state    := nodes u32, steps u32, values u32, parts u32, node*, step*, value*, [attached], [plains: plain_form.c],
-//             [condemned: condemned.c]
+//             [condemned: condemned.c], [there]
 // node     := id (40), number u64
 // step     := deleted_by u32, versions u32, deleted_ns i64, version*, summary
 // version  := version u32, flags u32, committed i64, seq u64, offset u32, length u32, node u32 (its place above), uid u32, comm (16)
 // attached := seq of the remote's log u64, SHA-256 of that entry, length of host u32, changed u32, host, changed*
 // changed  := id (40), since u64, latest u64, flags u32, zero u32, [until u64, of a dropped one], [step as the remote's log has it]
-// value    := seq u64, length of key u16, zero u16, length of text u32, key, text
+// value    := seq u64, length of key u16, flags u16, length of text u32, key, text
+// there    := count u32, zero u32, value*
 
 enum {
 	HEAD_BYTES = 16,
@@ -37,6 +38,10 @@ enum {
 	PART_ATTACHED = 1,
 	PART_PLAINS = 2,    // only with PART_ATTACHED, or in a view
 	PART_CONDEMNED = 4, // the same
+	PART_THERE = 8,     // only with PART_ATTACHED
+
+	THERE_BYTES = 8,
+	VALUE_PULLED = 1,
 
 	FLAG_DELETED = 4, // beside CKPT_FLAG_*
 	FILES_SHIFT = 3,  // bits 3 and 4: enum ckpt_state_files
@@ -105,6 +110,7 @@ static int add_value(struct bytes *b, const struct ckpt_state_value *v)
 		return -ENOMEM;
 	ckpt_put64(p, v->seq);
 	ckpt_put16(p + 8, (uint16_t)key_len);
+	ckpt_put16(p + 10, v->pulled ? VALUE_PULLED : 0);
 	ckpt_put32(p + 12, (uint32_t)len);
 	memcpy(p + VALUE_BYTES, v->key, key_len);
 	memcpy(p + VALUE_BYTES + key_len, v->text, len);
@@ -194,10 +200,22 @@ static int add_condemned(struct bytes *b, const struct ckpt_state *s)
 	return p ? ckpt_condemned_put(s, p) : -ENOMEM;
 }
 
+static int add_there(struct bytes *b, const struct ckpt_state *s)
+{
+	uint8_t *p = add(b, THERE_BYTES);
+	int rc = p ? 0 : -ENOMEM;
+
+	if (p)
+		ckpt_put32(p, (uint32_t)s->values.there.count);
+	for (size_t i = 0; i < s->values.there.count && !rc; i++)
+		rc = add_value(b, &s->values.there.at[i]);
+	return rc;
+}
+
 static uint32_t parts_of(const struct ckpt_state *s)
 {
 	return (s->host ? PART_ATTACHED : 0) | (s->plains.count ? PART_PLAINS : 0) |
-	       (s->condemned.count ? PART_CONDEMNED : 0);
+	       (s->condemned.count ? PART_CONDEMNED : 0) | (s->values.there.count ? PART_THERE : 0);
 }
 
 int ckpt_state_encode(const struct ckpt_state *s, void **ret_data, size_t *ret_len)
@@ -212,20 +230,22 @@ int ckpt_state_encode(const struct ckpt_state *s, void **ret_data, size_t *ret_l
 	if (!rc) {
 		ckpt_put32(head, (uint32_t)s->node_count);
 		ckpt_put32(head + 4, (uint32_t)count);
-		ckpt_put32(head + 8, (uint32_t)s->value_count);
+		ckpt_put32(head + 8, (uint32_t)s->values.is.count);
 		ckpt_put32(head + 12, parts_of(s));
 		rc = add_nodes(&b, s, &ranks);
 	}
 	for (size_t i = 0; i < count && !rc; i++)
 		rc = add_step(&b, steps[i], ranks);
-	for (size_t i = 0; i < s->value_count && !rc; i++)
-		rc = add_value(&b, &s->values[i]);
+	for (size_t i = 0; i < s->values.is.count && !rc; i++)
+		rc = add_value(&b, &s->values.is.at[i]);
 	if (!rc && s->host)
 		rc = add_attached(&b, s, ranks);
 	if (!rc && s->plains.count)
 		rc = add_plains(&b, s, ranks);
 	if (!rc && s->condemned.count)
 		rc = add_condemned(&b, s);
+	if (!rc && s->values.there.count)
+		rc = add_there(&b, s);
 	if (rc) {
 		free(b.at);
 		return rc;
@@ -373,21 +393,39 @@ static int take_shown(struct ckpt_state *s, struct cursor *c)
 	return 0;
 }
 
-static int take_value(struct ckpt_state *s, struct cursor *c)
+// flags: those that it may have.
+static int take_value(struct ckpt_value_list *values, struct cursor *c, unsigned flags)
 {
 	const uint8_t *head = take(c, VALUE_BYTES);
 	size_t key_len = head ? ckpt_get16(head + 8) : 0, len = head ? ckpt_get32(head + 12) : 0;
 	const char *key = head ? (const char *)take(c, key_len) : NULL;
 	const char *text = key ? (const char *)take(c, len) : NULL;
-	char clean[CKPT_VALUE_KEY_MAX + 1] = {0};
+	struct ckpt_state_value v = {.text = (char *)text};
 
-	if (!text || key_len > CKPT_VALUE_KEY_MAX || ckpt_get16(head + 10) || !ckpt_get64(head))
+	if (!text || key_len > CKPT_VALUE_KEY_MAX || ckpt_get16(head + 10) & ~flags || !ckpt_get64(head))
 		return -EBADMSG;
-	memcpy(clean, key, key_len);
-	if (!ckpt_act_is_key(clean, key_len) || !len || !ckpt_act_is_value(text, len) ||
-	    (s->value_count && strcmp(s->values[s->value_count - 1].key, clean) >= 0))
+	memcpy(v.key, key, key_len);
+	v.seq = ckpt_get64(head);
+	v.pulled = ckpt_get16(head + 10);
+	if (!ckpt_act_is_key(v.key, key_len) || !len || !ckpt_act_is_value(text, len) ||
+	    (values->count && strcmp(values->at[values->count - 1].key, v.key) >= 0) ||
+	    (v.pulled && !ckpt_value_is_shared(v.key)))
 		return -EBADMSG;
-	return ckpt_state_set(s, clean, text, len, ckpt_get64(head));
+	return ckpt_value_put(values, &v, len);
+}
+
+static int take_there(struct ckpt_state *s, struct cursor *c)
+{
+	const uint8_t *p = take(c, THERE_BYTES);
+	uint32_t count = p ? ckpt_get32(p) : 0;
+	int rc = count && !ckpt_get32(p + 4) ? 0 : -EBADMSG;
+
+	for (uint32_t i = 0; i < count && !rc; i++) {
+		rc = take_value(&s->values.there, c, 0);
+		if (!rc && !ckpt_value_is_shared(s->values.there.at[i].key))
+			rc = -EBADMSG;
+	}
+	return rc;
 }
 
 static int take_changed(struct ckpt_state *s, struct cursor *c)
@@ -465,9 +503,9 @@ static int take_condemned(struct ckpt_state *s, struct cursor *c)
 // The parts of a remote, in a state that has one, or in a view.
 static bool parts_ok(uint32_t parts, bool is_view)
 {
-	if (parts & ~(uint32_t)(PART_ATTACHED | PART_PLAINS | PART_CONDEMNED))
+	if (parts & ~(uint32_t)(PART_ATTACHED | PART_PLAINS | PART_CONDEMNED | PART_THERE))
 		return false;
-	return is_view ? !(parts & PART_ATTACHED) : !parts || parts & PART_ATTACHED;
+	return is_view ? !(parts & (PART_ATTACHED | PART_THERE)) : !parts || parts & PART_ATTACHED;
 }
 
 // view: at the position, or NULL: it is none.
@@ -488,13 +526,15 @@ static int decode(const void *data, size_t len, const struct ckpt_log_position *
 	for (uint32_t i = 0; !rc && i < ckpt_get32(head + 4); i++)
 		rc = take_shown(s, &c);
 	for (uint32_t i = 0; !rc && i < ckpt_get32(head + 8); i++)
-		rc = take_value(s, &c);
+		rc = take_value(&s->values.is, &c, parts & PART_ATTACHED ? VALUE_PULLED : 0);
 	if (!rc && parts & PART_ATTACHED)
 		rc = take_attached(s, &c);
 	if (!rc && parts & PART_PLAINS)
 		rc = take_plains(s, &c);
 	if (!rc && parts & PART_CONDEMNED)
 		rc = take_condemned(s, &c);
+	if (!rc && parts & PART_THERE)
+		rc = take_there(s, &c);
 	if (!rc && c.left)
 		rc = -EBADMSG;
 	if (rc) {

@@ -704,7 +704,8 @@ int ckpt_journal_set(struct ckpt_journal *j, const char *key, uint64_t before, c
 {
 	struct ckpt_act act = {.kind = CKPT_ACT_SET, .before = before, .value = value, .value_len = strlen(value)};
 	CLEANUP_FREE char *is = NULL;
-	bool unknown;
+	const struct ckpt_state_value *there;
+	bool unknown, pulled;
 	uint64_t seq = 0;
 	int rc;
 
@@ -712,12 +713,14 @@ int ckpt_journal_set(struct ckpt_journal *j, const char *key, uint64_t before, c
 	rc = settle_locked(j);
 	if (rc >= 0)
 		rc = get_locked(j, key, &is, &seq);
+	there = ckpt_state_value(j->state, key);
+	pulled = there && there->pulled;
 	ckpt_lock_drop(&j->lock);
 	if (rc && rc != -ENOENT)
 		return rc;
 	if (before != CKPT_ACT_ANY && before != seq)
 		return -ESTALE;
-	if (!strcmp(is ? is : "", value))
+	if (!strcmp(is ? is : "", value) && !pulled) // of another node: from now on it is this one's, too
 		return 0;
 	snprintf(act.key, sizeof(act.key), "%s", key);
 	act.time_ns = ckpt_sys.now_ns();

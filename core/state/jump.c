@@ -95,6 +95,8 @@ struct ckpt_state *ckpt_state_view(const struct ckpt_state *s)
 		rc = add_plains(view, s);
 	if (!rc)
 		rc = ckpt_condemned_copy(view, s);
+	for (size_t i = 0; i < s->values.there.count && !rc; i++)
+		rc = ckpt_value_put(&view->values.is, &s->values.there.at[i], strlen(s->values.there.at[i].text));
 	if (!rc)
 		return view;
 	ckpt_state_free(view);
@@ -280,7 +282,13 @@ static int check_all(const struct check *c, const struct ckpt_state *state)
 {
 	CLEANUP_FREE const struct ckpt_state_step **steps = NULL;
 	size_t count = 0;
-	int rc = state->value_count ? -EBADMSG : check_plains(c, state);
+	int rc = 0;
+
+	for (size_t i = 0; i < state->values.is.count && !rc; i++)
+		if (!ckpt_value_is_shared(state->values.is.at[i].key))
+			rc = -EBADMSG;
+	if (!rc)
+		rc = check_plains(c, state);
 
 	if (!rc)
 		rc = ckpt_state_steps(state, &steps, &count);

@@ -23,7 +23,7 @@ struct ckpt_jump {
 void ckpt_jump_encode(const struct ckpt_jump *jump, uint8_t ret_body[CKPT_JUMP_BYTES]);
 int ckpt_jump_decode(const void *body, size_t len, struct ckpt_jump *ret_jump);
 
-// The state that the remote's log says, without what this node has changed, and without values: that which all nodes have which have read
+// The state that the remote's log says, without what this node has changed, and of values with the shared ones alone: that which all nodes have which have read
 // it so far. NULL: no memory.
 struct ckpt_state *ckpt_state_view(const struct ckpt_state *state);
 // The records are read from the objects of the node whose state it is. The view (ckpt_state_view()) is changed: its records and

@@ -594,6 +594,8 @@ int ckpt_state_jump(struct ckpt_state *s, const struct ckpt_operation *op, const
 
 	if (ckpt_state_make_node_room(s, (to ? to->node_count : 0) + 1))
 		return -ENOMEM;
+	if (!rc && ckpt_values_jump(&s->values, &to->values.is, op->number))
+		rc = -ENOMEM;
 	if (!rc)
 		rc = jump(&p, to);
 	if (!rc)
@@ -667,6 +669,11 @@ struct ckpt_state_step *const *ckpt_state_changed(const struct ckpt_state *s, si
 {
 	*ret_count = s->changed_count;
 	return s->changed;
+}
+
+const char *ckpt_state_changed_value(const struct ckpt_state *s, const char **ret_text)
+{
+	return s->host ? ckpt_values_changed(&s->values, ret_text) : NULL;
 }
 
 const struct ckpt_state_step *ckpt_state_shared_listed(const struct ckpt_state *s, const char *folder_id,

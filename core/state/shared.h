@@ -33,6 +33,8 @@ bool ckpt_state_is_attached(const struct ckpt_state *state);
 struct ckpt_log_position ckpt_state_remote(const struct ckpt_state *state);
 // The changed steps, in the order in which their changes began; borrowed, as ckpt_state_step's.
 struct ckpt_state_step *const *ckpt_state_changed(const struct ckpt_state *state, size_t *ret_count);
+// A shared value that waits to be pushed: its key, and the text, "" where there is to be none (values.h); borrowed. NULL: none.
+const char *ckpt_state_changed_value(const struct ckpt_state *state, const char **ret_text);
 // The listed step of this name in the remote's log; NULL: none.
 const struct ckpt_state_step *ckpt_state_shared_listed(const struct ckpt_state *state, const char *folder_id,
 						       const char *name);

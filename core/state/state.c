@@ -5,50 +5,6 @@
 #include "core/state/shared.h"
 #include "core/state/table.h"
 
-// --- Values -----------------------------------------------------------------------------------------------------------
-
-// The place of the key, or where it would be.
-static size_t value_place(const struct ckpt_state *s, const char *key, bool *ret_found)
-{
-	size_t i = 0;
-
-	while (i < s->value_count && strcmp(s->values[i].key, key) < 0)
-		i++;
-	*ret_found = i < s->value_count && !strcmp(s->values[i].key, key);
-	return i;
-}
-
-static void unset(struct ckpt_state *s, size_t i)
-{
-	free(s->values[i].text);
-	memmove(&s->values[i], &s->values[i + 1], (--s->value_count - i) * sizeof(*s->values));
-}
-
-int ckpt_state_set(struct ckpt_state *s, const char *key, const char *value, size_t len, uint64_t seq)
-{
-	bool found;
-	size_t i = value_place(s, key, &found);
-	struct ckpt_state_value *v;
-	char *text = len ? strndup(value, len) : NULL;
-	int rc = len && !text ? -ENOMEM : 0;
-
-	if (!rc && len && !found)
-		rc = ckpt_grow((void **)&s->values, &s->value_cap, s->value_count + 1, sizeof(*s->values));
-	if (rc) {
-		free(text);
-		return rc;
-	}
-	if (found)
-		unset(s, i);
-	if (!len)
-		return 0;
-	v = &s->values[i];
-	memmove(v + 1, v, (s->value_count++ - i) * sizeof(*v));
-	*v = (struct ckpt_state_value){.seq = seq, .text = text};
-	strcpy(v->key, key);
-	return 0;
-}
-
 // --- The whole --------------------------------------------------------------------------------------------------------
 
 struct ckpt_state *ckpt_state_new(void)
@@ -72,9 +28,7 @@ void ckpt_state_free(struct ckpt_state *s)
 	ckpt_condemned_done(s);
 	ckpt_table_done(s);
 	free(s->nodes);
-	while (s->value_count)
-		unset(s, s->value_count - 1);
-	free(s->values);
+	ckpt_values_done(&s->values);
 	free(s);
 }
 
@@ -305,15 +259,6 @@ static int apply_plain(struct ckpt_state *s, const struct ckpt_act *a, const str
 	}
 }
 
-static int apply_set(struct ckpt_state *s, const struct ckpt_act *a, uint64_t seq)
-{
-	const struct ckpt_state_value *is = ckpt_state_value(s, a->key);
-
-	if (a->before != CKPT_ACT_ANY && a->before != (is ? is->seq : 0))
-		return CKPT_STATE_VOID;
-	return ckpt_state_set(s, a->key, a->value, a->value_len, seq);
-}
-
 // The place of the node, or that of the next one that is added.
 size_t ckpt_state_node_place(const struct ckpt_state *s, const char *node)
 {
@@ -351,7 +296,7 @@ static int apply_act(struct ckpt_state *s, const char *store_id, const struct ck
 	if (rc)
 		return rc;
 	if (a.kind == CKPT_ACT_SET)
-		return apply_set(s, &a, at->seq);
+		return ckpt_values_act(&s->values, &a, at->seq, s->plains.version >> CKPT_PLAIN_INDEX_BITS);
 	if (ckpt_act_is_on_tree(a.kind))
 		return ckpt_plain_act(s, &a, at, by->node);
 	if (ckpt_act_is_on_objects(a.kind))
@@ -438,10 +383,7 @@ size_t ckpt_state_count(const struct ckpt_state *s)
 
 const struct ckpt_state_value *ckpt_state_value(const struct ckpt_state *s, const char *key)
 {
-	bool found;
-	size_t i = value_place(s, key, &found);
-
-	return found ? &s->values[i] : NULL;
+	return ckpt_value_find(&s->values.is, key);
 }
 
 uint64_t ckpt_state_number(const struct ckpt_state *s, const char *node)

@@ -13,6 +13,7 @@
 #include "core/base/uuid.h"
 #include "core/log/entry.h"
 #include "core/record/record.h"
+#include "core/state/values.h"
 
 // Bytes of an entry; or of the node's copy of a snapshot of its remote (jump.h), which is the one behind entry SEQ of the remote's log: then
 // CKPT_SPAN_COPY is set in seq.
@@ -58,12 +59,6 @@ struct ckpt_state_step {
 	uint64_t dropped, until; // of DROP: `latest` then; and the place of the first step behind it that was pushed
 	struct ckpt_state_step *shared; // as the remote's log has it; NULL: it has none
 	struct ckpt_state_step *next_of_id, *next_of_name;
-};
-
-struct ckpt_state_value {
-	char key[CKPT_VALUE_KEY_MAX + 1];
-	uint64_t seq; // of the entry that says so
-	char *text;   // never empty
 };
 
 struct ckpt_state;

@@ -39,8 +39,7 @@ struct ckpt_state {
 	size_t bucket_count, count;
 	struct ckpt_state_node *nodes;
 	size_t node_count, node_cap;
-	struct ckpt_state_value *values; // by key
-	size_t value_count, value_cap;
+	struct ckpt_values values;
 
 	// Of a store with a remote.
 	char *host;                       // of this node, in names of conflicts; NULL: there is no remote
@@ -84,7 +83,6 @@ int ckpt_state_act(struct ckpt_state *s, const char *store_id, const struct ckpt
 		   const struct ckpt_span *at);
 // A span of at most this many bytes, which are not none, that may be in a log or in a copy.
 bool ckpt_span_check(const struct ckpt_span *at, uint32_t most);
-int ckpt_state_set(struct ckpt_state *s, const char *key, const char *value, size_t len, uint64_t seq); // 0, -ENOMEM
 // Of nodes: the place of one, or that of the next that is added; room for so many more, so that adding cannot fail.
 size_t ckpt_state_node_place(const struct ckpt_state *s, const char *node);
 int ckpt_state_make_node_room(struct ckpt_state *s, size_t nodes);

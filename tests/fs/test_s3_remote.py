@@ -187,3 +187,39 @@ def test_a_save_that_waits_for_the_object_store_ends_when_it_is_dropped(node, fa
         assert save.wait(SEEN + 20) in (0, 1, 2)
     assert "1000" in n.listing()
     assert "took it out of the queue" in (n / ".ckptfs/errors").read_text()
+
+
+def test_the_policy_that_one_node_sets_is_that_of_all(node, ckptfs, scratch):
+    def policy(store):
+        return ckptfs.json("policy", "show", store)
+
+    a, b = node("a"), node("b")
+    (scratch / "policy.json").write_text('{"save": {"fixed_interval": {"interval": 7}}}')
+    before = policy(b.path)
+    ckptfs("policy", "set", a.path, scratch / "policy.json")
+    ckptfs("remote", "sync", a.path)
+    ckptfs("remote", "sync", b.path)
+    assert policy(b.path) == policy(a.path) != before
+    assert [ckptfs("should-save", n.path, "14", check=False).stdout for n in (a, b)] == ["yes permanent fixed_interval\n"] * 2
+    c = node("c")
+    assert policy(c.path) == policy(a.path), "a node that comes later"
+    (scratch / "policy.json").write_text('{"save": {"fixed_interval": {"interval": 9}}}')
+    ckptfs("policy", "set", b.path, scratch / "policy.json")
+    ckptfs("remote", "sync", b.path)
+    ckptfs("remote", "sync", a.path)
+    assert policy(a.path) == policy(b.path) and "9" in json.dumps(policy(a.path))
+    a.remount()
+    assert policy(a.path) == policy(b.path)
+
+
+def test_a_program_of_a_policy_runs_only_where_it_was_set(node, ckptfs, scratch):
+    a, b = node("a"), node("b")
+    (scratch / "policy.json").write_text(json.dumps({"save": {"exec": {"command": ["/bin/true"]}}}))
+    ckptfs("policy", "set", a.path, scratch / "policy.json")
+    ckptfs("remote", "sync", a.path)
+    ckptfs("remote", "sync", b.path)
+    assert ckptfs("should-save", a.path, "5").stdout.startswith("yes")
+    done = ckptfs("should-save", b.path, "5", check=False)
+    assert done.returncode == 2 and "another node has set it" in done.stderr, done
+    ckptfs("policy", "set", b.path, scratch / "policy.json")
+    assert ckptfs("should-save", b.path, "6").stdout.startswith("yes")

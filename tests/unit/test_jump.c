@@ -631,7 +631,7 @@ static void attach(struct ckpt_state *state)
 
 static void set_value(struct ckpt_state *state)
 {
-	struct ckpt_act act = {.kind = CKPT_ACT_SET, .key = "policy", .value = "{}", .value_len = 2, .time_ns = 1};
+	struct ckpt_act act = {.kind = CKPT_ACT_SET, .key = "garbage", .value = "{}", .value_len = 2, .time_ns = 1};
 	struct ckpt_operation op = {.node = CKPT_REMOTE_LOG_NODE, .number = 9, .kind = CKPT_ACT_SET, .required = true};
 	void *body;
 

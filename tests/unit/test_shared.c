@@ -294,8 +294,59 @@ static bool push_next(struct node *n, bool reads)
 	return true;
 }
 
+static int set(struct node *n, const char *key, const char *text)
+{
+	struct ckpt_act a = {.kind = CKPT_ACT_SET,
+			     .before = CKPT_ACT_ANY,
+			     .value = text,
+			     .value_len = strlen(text),
+			     .time_ns = 3000};
+
+	strcpy(a.key, key);
+	return act(n, &a);
+}
+
+static const char *value(const struct node *n)
+{
+	const struct ckpt_state_value *v = ckpt_state_value(n->state, CKPT_VALUE_POLICY);
+
+	return v ? v->text : "";
+}
+
+// As an entry of the remote's log.
+static void put_value(struct node *n, const char *key, uint64_t before, const char *text)
+{
+	struct ckpt_act a = {
+		.kind = CKPT_ACT_SET, .before = before, .value = text, .value_len = strlen(text), .time_ns = 3000};
+	struct batch b = {.count = 1};
+
+	strcpy(a.key, key);
+	ck_ok(ckpt_act_encode(&a, &b.bodies[0], &b.ops[0].len));
+	b.ops[0].body = b.bodies[0];
+	b.ops[0].kind = CKPT_ACT_SET;
+	b.ops[0].required = true;
+	strcpy(b.ops[0].node, n->id);
+	put_entry(n, &b);
+	free(b.bodies[0]);
+}
+
+static bool push_value(struct node *n)
+{
+	const char *text, *key;
+
+	pull_all(n);
+	key = ckpt_state_changed_value(n->state, &text);
+	if (!key)
+		return false;
+	put_value(n, key, CKPT_ACT_ANY, text);
+	pull_all(n);
+	ck_assert_ptr_null(ckpt_state_changed_value(n->state, &text));
+	return true;
+}
+
 static void push_all(struct node *n)
 {
+	(void)push_value(n);
 	for (unsigned i = 0; push_next(n, true); i++)
 		ck_assert_uint_lt(i, 1000);
 }
@@ -420,6 +471,7 @@ static void check_all_same(void)
 				check_same(as_pushed(steps[k]), as_pushed(step_of(&nodes[other_node], steps[k]->id)));
 		}
 		ck_assert_uint_eq(changes(&nodes[i]), alone + expired_alone(&nodes[i]));
+		ck_assert_str_eq(value(&nodes[i]), value(&nodes[0]));
 	}
 }
 
@@ -1022,6 +1074,70 @@ START_TEST(what_does_not_wait_or_has_another_name_is_not_dropped)
 }
 END_TEST
 
+// _i: after a restart, or over a jump.
+START_TEST(policy_of_one_node_is_that_of_all)
+{
+	begin();
+	ck_ok(set(US, CKPT_VALUE_POLICY, "a"));
+	ck_ok(set(US, "garbage", "mine"));
+	ck_assert_str_eq(value(US), "a");
+	if (_i == 1)
+		replace_by_its_snapshot(US);
+	push_all(US);
+	ck_assert_uint_eq(end, 1);
+	put_snapshot(US);
+	if (_i == 1)
+		replace_by_its_snapshot(US);
+	if (_i == 2) {
+		jump_to(THEM, end);
+	} else {
+		pull_all(THEM);
+	}
+	ck_assert_str_eq(value(THEM), "a");
+	ck_assert(ckpt_state_value(THEM->state, CKPT_VALUE_POLICY)->pulled);
+	ck_assert(!ckpt_state_value(US->state, CKPT_VALUE_POLICY)->pulled);
+	ck_assert_ptr_null(ckpt_state_value(THEM->state, "garbage"));
+	replace_by_its_snapshot(THEM);
+	ck_ok(set(THEM, CKPT_VALUE_POLICY, ""));
+	push_all(THEM);
+	pull_all(US);
+	ck_assert_ptr_null(ckpt_state_value(US->state, CKPT_VALUE_POLICY));
+	finish();
+}
+END_TEST
+
+START_TEST(of_two_policies_the_later_in_the_log_holds)
+{
+	begin();
+	ck_ok(set(US, CKPT_VALUE_POLICY, "a"));
+	ck_ok(set(THEM, CKPT_VALUE_POLICY, "b"));
+	push_all(US);
+	pull_all(THEM);
+	ck_assert_str_eq(value(THEM), "b");
+	replace_by_its_snapshot(THEM);
+	push_all(THEM);
+	meet();
+	for (unsigned i = 0; i < NODES; i++)
+		ck_assert_str_eq(value(&nodes[i]), "b");
+	ck_assert(ckpt_state_value(US->state, CKPT_VALUE_POLICY)->pulled);
+	finish();
+}
+END_TEST
+
+START_TEST(values_that_are_not_shared_are_nobody_elses_matter)
+{
+	begin();
+	ck_ok(set(US, "garbage", "mine"));
+	put_value(THEM, "garbage", CKPT_ACT_ANY, "theirs");
+	pull_all(THEM);
+	put_value(THEM, CKPT_VALUE_POLICY, 7, "theirs");
+	pull_all(US);
+	ck_assert_str_eq(ckpt_state_value(US->state, "garbage")->text, "mine");
+	ck_assert_str_eq(value(US), "");
+	finish();
+}
+END_TEST
+
 START_TEST(all_of_a_store_is_a_change_where_a_remote_is_attached)
 {
 	begin();
@@ -1124,7 +1240,10 @@ static void act_at_random(struct node *n, unsigned *seed)
 		return;
 	}
 	step = steps[random_below(seed, (unsigned)count)];
-	switch (random_below(seed, 7)) {
+	switch (random_below(seed, 8)) {
+	case 6:
+		ck_ok(set(n, CKPT_VALUE_POLICY, random_below(seed, 4) ? step->id : ""));
+		break;
 	case 0:
 		ck_assert_int_ge(step->deleted_by ? 0 : amend(n, step), 0);
 		break;
@@ -1231,7 +1350,8 @@ static unsigned run_at_random(unsigned seed, size_t *ret_plains, unsigned *ret_d
 
 		switch (random_below(&seed, 13)) {
 		case 0:
-			push_next(n, random_below(&seed, 2));
+			if (!push_value(n))
+				push_next(n, random_below(&seed, 2));
 			break;
 		case 3:
 			put_snapshot(n);
@@ -1311,6 +1431,9 @@ int main(void)
 	tcase_add_test(met, dropped_edit_leaves_the_remote_as_it_is_and_takes_what_others_change);
 	tcase_add_loop_test(met, what_a_dropped_step_has_replaced_stays_in_the_remote, 0, 2);
 	tcase_add_test(met, what_does_not_wait_or_has_another_name_is_not_dropped);
+	tcase_add_loop_test(met, policy_of_one_node_is_that_of_all, 0, 3);
+	tcase_add_test(met, of_two_policies_the_later_in_the_log_holds);
+	tcase_add_test(met, values_that_are_not_shared_are_nobody_elses_matter);
 	tcase_add_test(met, all_of_a_store_is_a_change_where_a_remote_is_attached);
 	tcase_add_test(met, changes_of_a_node_stay_over_a_jump);
 	tcase_add_test(met, jump_ends_changes_of_what_has_expired);
