@@ -7,7 +7,7 @@
 #define FIRST_NS INT64_C(50000000)
 #define LONGEST_NS INT64_C(5000000000)
 #define LOOK_NS INT64_C(50000000) // at until->cancelled
-#define COST 10                   // of a request that is made again, in those that are not
+#define COST 5                    // of a request that is made again, in those that are not
 #define SAVED_MAX (100 * COST)
 #define SAVED_FIRST (10 * COST)
 

@@ -1,8 +1,8 @@
 // The wait before a request is made again, and the share of requests that may be.
 //
 // A wait is anything up to 50 ms, then 100 ms, and so on up to 5 s (full jitter), so that many clients that a busy store has
-// refused do not come back together. Requests that are made again are at most a tenth of all, and ten more: a store that is down is not
-// asked ever more.
+// refused do not come back together. Requests that are made again are at most a fifth of all, and ten more: a store that is down is not
+// asked ever more. One that refuses a tenth of all requests, those that are made again too, fails no call by that limit.
 // Calling sequence: ckpt_backoff_new(); for each act a struct ckpt_try; ckpt_backoff_wait() after each failure that may pass.
 // Threads: any, each with a struct ckpt_try of its own. Blocks: ckpt_backoff_wait(), up to 5 s, through ckpt_sys.
 #pragma once

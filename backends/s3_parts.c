@@ -1,6 +1,7 @@
 #include "backends/s3_parts.h"
 
 #include "backends/s3_get.h"
+#include "backends/s3_sum.h"
 #include "backends/s3_xml.h"
 #include "core/base/util.h"
 
@@ -26,6 +27,7 @@ struct upload {
 		uint64_t offset;
 		char query[UPLOAD_ID_MAX + 64];
 		char etag[CKPT_ETAG_MAX];
+		char sum[CKPT_S3_SUM_MAX];
 	} * parts;
 	struct ckpt_try t;
 };
@@ -56,6 +58,9 @@ static int begin(struct upload *u)
 	struct ckpt_s3_field field = {"UploadId", id, sizeof(id)};
 	int rc = r ? ckpt_s3_put_headers(r) : -ENOMEM;
 
+	// Not each server compares the hash that is signed with the bytes; all compare this one.
+	if (!rc)
+		rc = ckpt_s3_request_header(r, "x-amz-checksum-algorithm: SHA256");
 	if (rc)
 		return rc;
 	r->query = "uploads=";
@@ -80,10 +85,22 @@ static int read_part(void *arg, uint64_t offset, void *buf, size_t len)
 	return ckpt_source_read(p->of, p->offset + offset, buf, len);
 }
 
+static int add_sum(struct ckpt_s3_request *r, struct part *p)
+{
+	uint8_t sha256[CKPT_SHA256_LEN];
+	int rc = ckpt_s3_request_hash(r, sha256);
+
+	if (rc)
+		return rc; // the source's, maybe
+	ckpt_s3_sum_text(sha256, p->sum);
+	return ckpt_s3_request_header(r, "x-amz-checksum-sha256: %s", p->sum);
+}
+
 static int start_part(struct upload *u, size_t n)
 {
 	struct part *p = &u->parts[n];
-	struct ckpt_s3_request *r = p->request = ckpt_s3_request_new(u->s3, "PUT", u->key);
+	CLEANUP(ckpt_s3_request_free) struct ckpt_s3_request *r = ckpt_s3_request_new(u->s3, "PUT", u->key);
+	int rc;
 
 	if (!r)
 		return -ENOMEM;
@@ -96,7 +113,11 @@ static int start_part(struct upload *u, size_t n)
 	r->source = &p->source;
 	r->body_len = (size_t)p->source.bytes;
 	r->until = u->until;
+	rc = add_sum(r, p);
+	if (rc)
+		return rc;
 	ckpt_s3_request_start(r);
+	p->request = TAKE_PTR(r);
 	return 0;
 }
 
@@ -150,8 +171,10 @@ static char *list_parts(const struct upload *u, size_t *ret_len)
 		fputs("<CompleteMultipartUpload xmlns=\"http://s3.amazonaws.com/doc/2006-03-01/\">", f);
 		for (size_t i = 0; i < u->count; i++) {
 			whole = whole && is_plain(u->parts[i].etag);
-			fprintf(f, "<Part><PartNumber>%zu</PartNumber><ETag>\"%s\"</ETag></Part>", i + 1,
-				u->parts[i].etag);
+			fprintf(f,
+				"<Part><PartNumber>%zu</PartNumber><ETag>\"%s\"</ETag>"
+				"<ChecksumSHA256>%s</ChecksumSHA256></Part>",
+				i + 1, u->parts[i].etag, u->parts[i].sum);
 		}
 		fputs("</CompleteMultipartUpload>", f);
 		whole = !ferror(f) && whole;

@@ -152,6 +152,16 @@ int ckpt_objects_put(struct ckpt_objects *o, const char *key, const void *data, 
 	return ckpt_objects_put_how(o, key, data, len, false, ret_object);
 }
 
+int ckpt_objects_confirm(struct ckpt_objects *o, const char *key, uint64_t bytes)
+{
+	struct ckpt_object object;
+	int rc = ckpt_objects_head(o, key, &object);
+
+	if (rc)
+		return rc == -ENOENT ? -EAGAIN : rc;
+	return object.bytes == bytes ? 0 : -EIO;
+}
+
 bool ckpt_objects_yield(struct ckpt_objects *o)
 {
 	return o->ops->yield && o->ops->yield(o);

@@ -158,6 +158,9 @@ int ckpt_objects_put_how(struct ckpt_objects *o, const char *key, const void *da
 			 struct ckpt_object *ret_object);
 int ckpt_objects_put_from(struct ckpt_objects *o, const char *key, const struct ckpt_source *source,
 			  const struct ckpt_until *until, struct ckpt_object *ret_object);
+// After a put that was -EEXIST, of a name that belongs to one writer, as those of packs and manifests do: an object of so many bytes is there.
+// -EAGAIN: none is, the store was wrong, and the put may be made again; -EIO: one of another size is; else as of head.
+int ckpt_objects_confirm(struct ckpt_objects *o, const char *key, uint64_t bytes);
 bool ckpt_objects_yield(struct ckpt_objects *o);
 void ckpt_objects_refill(struct ckpt_objects *o);
 int ckpt_objects_remove(struct ckpt_objects *o, const char *key);

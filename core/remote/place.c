@@ -15,6 +15,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#define IDENTITY_READS 4
 #define NAME_BYTES_MAX 40 // of the URL's last part, for people
 #define HASH_DIGITS 16
 
@@ -82,13 +83,40 @@ static int name_directory(const struct ckpt_remote_at *at, char **ret_path)
 
 // --- What the remote is -------------------------------------------------------------------------------------------------
 
+// The file has no hash in it, and a work directory that took a wrong id from it would never fit its remote. A bit that flips on the way does
+// not do so twice: two reads that are the same are right.
+static int read_identity(struct ckpt_objects *objects, void **ret_data, size_t *ret_len)
+{
+	CLEANUP_FREE void *before = NULL;
+	size_t before_len = 0;
+
+	for (int i = 0; i < IDENTITY_READS; i++) {
+		CLEANUP_FREE void *data = NULL;
+		size_t len;
+		int rc = ckpt_objects_get_all(objects, CKPT_OBJECT_IDENTITY, CKPT_STORE_FILE_BYTES_MAX, &data, &len,
+					      NULL);
+
+		if (rc)
+			return rc;
+		if (before && len == before_len && !memcmp(before, data, len)) {
+			*ret_data = TAKE_PTR(data);
+			*ret_len = len;
+			return 0;
+		}
+		free(before);
+		before = TAKE_PTR(data);
+		before_len = len;
+	}
+	return -EIO;
+}
+
 int ckpt_remote_identity(struct ckpt_objects *objects, json_t **ret_identity)
 {
 	char id[CKPT_UUID_LEN + 1];
 	CLEANUP_FREE void *data = NULL;
 	int64_t created_ns;
 	size_t len;
-	int rc = ckpt_objects_get_all(objects, CKPT_OBJECT_IDENTITY, CKPT_STORE_FILE_BYTES_MAX, &data, &len, NULL);
+	int rc = read_identity(objects, &data, &len);
 
 	if (rc)
 		return rc == -EFBIG ? -EMEDIUMTYPE : rc;

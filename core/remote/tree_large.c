@@ -236,7 +236,7 @@ static int put_manifest(struct putting *p, struct ckpt_plain_large *is)
 	ckpt_sha256(data, len, is->manifest);
 	key_of(is->manifest, key);
 	rc = ckpt_objects_put(p->there, key, data, len, NULL);
-	return rc == -EEXIST ? 0 : rc;
+	return rc == -EEXIST ? ckpt_objects_confirm(p->there, key, len) : rc;
 }
 
 static int putting_init(struct putting *p)

@@ -112,9 +112,11 @@ static int put(struct ckpt_uploads *u, const char *key, const uint8_t *sha256, u
 		*ret_here = true;
 		return -EBADMSG;
 	}
+	if (rc == -EEXIST) // its name is no other's
+		rc = ckpt_objects_confirm(u->of.there, key, bytes);
 	if (!rc && u->of.progressed_ns)
 		__atomic_store_n(u->of.progressed_ns, ckpt_sys.mono_ns(), __ATOMIC_RELAXED);
-	return rc == -EEXIST ? 0 : rc; // its name is no other's
+	return rc;
 }
 
 // An object that is not on this node is one that another node has sent. ret_here: a failure is of this node.

@@ -286,7 +286,7 @@ START_TEST(waits_grow_and_have_a_limit)
 }
 END_TEST
 
-START_TEST(a_store_that_is_down_is_asked_ten_times_and_then_a_tenth_more)
+START_TEST(a_store_that_is_down_is_asked_ten_times_and_then_a_fifth_more)
 {
 	size_t calls = 0;
 
@@ -296,7 +296,7 @@ START_TEST(a_store_that_is_down_is_asked_ten_times_and_then_a_tenth_more)
 		calls += below.calls;
 	}
 	ck_assert_uint_ge(calls, 200 + 10);
-	ck_assert_uint_le(calls, 200 + 10 + 20);
+	ck_assert_uint_le(calls, 200 + 10 + 40);
 }
 END_TEST
 
@@ -311,6 +311,23 @@ START_TEST(one_failure_in_ten_costs_one_request_in_ten)
 		calls += below.calls;
 	}
 	ck_assert_uint_eq(calls, 1100);
+}
+END_TEST
+
+// Those that are made again fail as often as others.
+START_TEST(a_store_that_refuses_one_request_in_ten_for_long_fails_no_call)
+{
+	size_t calls = 0;
+
+	ck_ok(put("m/x"));
+	for (int i = 0; i < 10000; i++) {
+		fail_with(calls % 10 == 9, -EAGAIN);
+		ck_ok(get("m/x"));
+		calls += below.calls;
+		ck_assert_uint_le(below.calls, 2);
+	}
+	ck_assert_uint_le(calls, 12000);
+	ck_assert_uint_ge(calls, 11100);
 }
 END_TEST
 
@@ -341,8 +358,9 @@ int main(void)
 		&busy_at_last_hides_no_doubt,
 		&a_list_goes_on_where_it_was,
 		&waits_grow_and_have_a_limit,
-		&a_store_that_is_down_is_asked_ten_times_and_then_a_tenth_more,
+		&a_store_that_is_down_is_asked_ten_times_and_then_a_fifth_more,
 		&one_failure_in_ten_costs_one_request_in_ten,
+		&a_store_that_refuses_one_request_in_ten_for_long_fails_no_call,
 		&a_call_ends_by_its_deadline_or_when_it_is_called_off,
 	};
 	Suite *suite = suite_create("retry");

@@ -629,9 +629,13 @@ END_TEST
 // ---- Parts
 
 #define PARTS_BYTES (((size_t)96 << 20) + 1)
+#define LAST_BASE64 "bjQLnP+zepicpUTmu3gKLHiQHT+zNzh2hRGjBhevoB0=" // of one zero byte
+#define LAST_SUM "x-amz-checksum-sha256: " LAST_BASE64 "\r\n"
+#define FULL_SUM "x-amz-checksum-sha256: g+5HJFOYre55vZwKi8V7gh6Sq6EPX5reil0frk2MQwI=\r\n"
 
 static struct {
 	unsigned begun, parts, completed, aborted, fails; // atomic
+	unsigned summed;                                  // parts that say their SHA-256
 	bool error_inside;
 } upload;
 
@@ -648,10 +652,13 @@ static struct httpd_reply serve_upload(void *arg, size_t n, const char *request)
 	(void)arg, (void)n;
 	if (strstr(request, "?uploads= ")) {
 		upload.begun++;
+		ck_assert_ptr_nonnull(strstr(request, "x-amz-checksum-algorithm: SHA256\r\n"));
 		return answer(
 			"<InitiateMultipartUploadResult><UploadId>a/b</UploadId></InitiateMultipartUploadResult>");
 	}
 	if (strstr(request, "?partNumber=")) {
+		if (strstr(request, strstr(request, "?partNumber=4") ? LAST_SUM : FULL_SUM))
+			__atomic_fetch_add(&upload.summed, 1, __ATOMIC_RELAXED);
 		if (__atomic_fetch_add(&upload.parts, 1, __ATOMIC_RELAXED) < upload.fails)
 			return (struct httpd_reply){NULL, HTTPD_RESET};
 		return (struct httpd_reply){OK_PUT, HTTPD_GO_ON};
@@ -665,7 +672,8 @@ static struct httpd_reply serve_upload(void *arg, size_t n, const char *request)
 		return answer("<Error><Code>InternalError</Code></Error>");
 	ck_assert_ptr_nonnull(strstr(request, "?uploadId=a%2Fb "));
 	ck_assert_ptr_nonnull(strstr(request, "if-none-match: *\r\n"));
-	ck_assert_ptr_nonnull(strstr(request, "<Part><PartNumber>4</PartNumber><ETag>\"e1\"</ETag></Part>"));
+	ck_assert_ptr_nonnull(strstr(request, "<Part><PartNumber>4</PartNumber><ETag>\"e1\"</ETag>"
+					      "<ChecksumSHA256>" LAST_BASE64 "</ChecksumSHA256></Part>"));
 	return answer("<CompleteMultipartUploadResult><ETag>\"e-5\"</ETag></CompleteMultipartUploadResult>");
 }
 
@@ -690,6 +698,7 @@ START_TEST(a_large_pack_is_put_in_parts_which_are_sent_again)
 	ck_assert_str_eq(object.etag, "e-5");
 	ck_assert_uint_eq(object.bytes, PARTS_BYTES);
 	ck_assert_uint_eq(upload.parts, 6);
+	ck_assert_uint_eq(upload.summed, 6);
 	ck_assert_uint_eq(upload.completed, 1);
 	ck_assert_uint_eq(upload.aborted, 0);
 }
