@@ -137,11 +137,10 @@ static int start(struct ckpt_s3 *s3, const char *key, const struct ckpt_until *u
 
 static int check(struct ckpt_s3 *s3, const char *key, struct piece *p)
 {
-	uint64_t end = MIN(p->offset + p->len, p->total);
-	int rc = p->begun ? 0 : begin(p, &p->request->call.answer);
+	int rc = p->begun ? 0 : begin(p, &p->request->call.answer); // an empty body was never taken
 
 	p->is_past = p->total <= p->offset;
-	if (!rc && !p->is_past && p->at < end)
+	if (!rc && !p->is_past && p->at < MIN(p->offset + p->len, p->total))
 		rc = -EIO;
 	if (!rc && !ckpt_s3_request_object(p->request, &p->object))
 		rc = -EIO;

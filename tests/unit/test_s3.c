@@ -357,6 +357,15 @@ START_TEST(a_wrong_part_is_refused)
 }
 END_TEST
 
+START_TEST(an_answer_without_its_body_is_refused)
+{
+	say(0, PART("bytes 0-0/1", "", "0"), HTTPD_CLOSE);
+	ck_error(get(0, 10), EIO);
+	say(1, "HTTP/1.1 200 x\r\n" ETAG "Content-Length: 0\r\nContent-Range: bytes 0-0/1\r\n\r\n", HTTPD_CLOSE);
+	ck_error(get(0, 10), EIO);
+}
+END_TEST
+
 START_TEST(a_body_that_is_cut_off_is_refused)
 {
 	say(0, PART("bytes 2-4/5", "ll", "3"), HTTPD_CLOSE);
@@ -837,6 +846,7 @@ static Suite *s3_suite(void)
 		&silence_ends_a_call,
 		&a_read_only_store_changes_nothing,
 		&a_range_is_asked_for_and_checked,
+		&an_answer_without_its_body_is_refused,
 		&a_body_that_is_cut_off_is_refused,
 		&the_whole_object_is_taken_for_a_range_of_it,
 		&a_bit_that_is_not_the_one_that_was_put_is_found,
