@@ -18,7 +18,7 @@ class Recording:
     def __init__(self, folder):
         self.folder = Path(folder)
         self.base, self.final, self.log = self.folder / "base.img", self.folder / "final.img", self.folder / "log"
-        about = json.loads((self.folder / "record.json").read_text())
+        self.about = about = json.loads((self.folder / "record.json").read_text())
         self.filesystem, self.seed, self.acts = about["filesystem"], about["seed"], about["acts"]
 
     def keep(self, folder):
@@ -29,8 +29,9 @@ class Recording:
         return Recording(folder)
 
 
-def make(world, folder, filesystem, seed, acts):
-    """Runs the clients on a new disk; `acts` is how many each of them does."""
+def make(world, folder, filesystem, seed, acts, work=None):
+    """Runs the clients on a new disk; `acts` is how many each of them does. work: what is done there instead, given the store's place on the
+    disk and the record, which says what else is kept beside the acts."""
     folder = Path(folder)
     folder.mkdir(parents=True)
     image, log, point, mountpoint = folder / "final.img", folder / "log", folder / "disk", folder / "mnt"
@@ -42,15 +43,19 @@ def make(world, folder, filesystem, seed, acts):
         disks.mount(disk.device, point, filesystem)
         try:
             record = Record(disk.log.position)
-            _work(world, point / "store", mountpoint, record, seed, acts)
+            more = work(point / "store", mountpoint, record, disk.log.position) if work else _work(world, point / "store", mountpoint, record, seed, acts)
         finally:
             disks.umount(disk.device, point)
-    (folder / "record.json").write_text(json.dumps({"filesystem": filesystem, "seed": seed, "acts": record.acts}))
+    (folder / "record.json").write_text(json.dumps({"filesystem": filesystem, "seed": seed, "acts": record.acts} | (more or {})))
     return Recording(folder)
 
 
 def _work(world, store, mountpoint, record, seed, acts):
-    mount = Mount.new(world, store, path=mountpoint)
+    use(world, Mount.new(world, store, path=mountpoint), store, record, seed, acts)
+
+
+def use(world, mount, store, record, seed, acts, meanwhile=None):
+    """The clients work in the mount, and it ends. meanwhile: is called again and again until they are done."""
     for folder in ("keep", "run"):
         with record.act(f"mkdir {folder}"):
             (mount / folder).mkdir()
@@ -58,6 +63,8 @@ def _work(world, store, mountpoint, record, seed, acts):
     threads = [threading.Thread(target=client.run) for client in clients]
     for thread in threads:
         thread.start()
+    while meanwhile and any(thread.is_alive() for thread in threads):
+        meanwhile()
     for thread in threads:
         thread.join()
     told = mount.errors()

@@ -2,6 +2,7 @@
 
 import pytest
 
+from power.bucket import judge_lost
 from support.judge import Wrong, judge
 
 FILES, OTHER = {"w": "sha 1 644 7"}, {"w": "sha 2 644 8"}
@@ -69,6 +70,21 @@ def test_plain_files_hold_one_of_what_was_written_since_they_were_durable():
     assert not passes(acts, 30, plain={"t": "half"}) and not passes(acts, 30)
     acts.append(act(40, 42, plain={"t": "d"}))
     assert passes(acts, 41, plain={"t": "a"}) and passes(acts, 42, plain={"t": "d"}) and not passes(acts, 42, plain={"t": "a"})
+
+
+def test_bucket_alone_has_what_was_waited_for():
+    acts, waits = [act(10, 20, {"1": FILES}), act(30, 40, {"2": OTHER})], [[25, 28], [45, 60]]
+
+    def passes_lost(position, steps):
+        try:
+            judge_lost(acts, position, waits, {"steps": steps, "plain": {}, "trash": None})
+        except Wrong:
+            return False
+        return True
+    assert passes_lost(27, {}) and passes_lost(27, {"1": FILES}) and not passes_lost(27, {"1": OTHER})
+    assert passes_lost(28, {"1": FILES}) and not passes_lost(28, {})
+    assert passes_lost(50, {"1": FILES}) and passes_lost(50, {"1": FILES, "2": OTHER}) and not passes_lost(50, {"2": OTHER})
+    assert not passes_lost(60, {"1": FILES}) and passes_lost(60, {"1": FILES, "2": OTHER})
 
 
 def test_store_that_cannot_be_opened_is_wrong():

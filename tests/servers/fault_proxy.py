@@ -139,6 +139,8 @@ class Connection(threading.Thread):
         rule = schedule.choose(request)
         began = time.monotonic()
         self.line = request.log_line()
+        if self.proxy.clock:
+            self.line["times"] = [self.proxy.clock(), None]
         self.proxy.begin()
         if rule:
             self.line |= {"did": rule.do, "rule": rule.number}
@@ -228,6 +230,8 @@ class Connection(threading.Thread):
             return None
         reply.is_early = False
         self.line["status"] = reply.status
+        if self.proxy.clock:
+            self.line["times"][1] = self.proxy.clock()
         return reply
 
     def read_final(self):
@@ -306,6 +310,10 @@ class Connection(threading.Thread):
 
 
 class Proxy:
+    # Of a subclass: says what time it is. Each request's line has then "times": when it came, and when the server's reply did, which is
+    # before the client gets it; None where there was none.
+    clock = None
+
     def __init__(self, endpoint, schedule=None, log=None):
         address = urllib.parse.urlsplit(endpoint)
         if address.scheme != "http":
