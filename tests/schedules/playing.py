@@ -16,7 +16,7 @@ from servers.schedule import FAULTS, LISTINGS, random_schedule
 SOURCE = Path(__file__).resolve().parents[2]
 PROGRAMS = ("objects", "nodes")
 RULES = 12
-LIMIT_S = 190  # of a program; what it does ends long before
+LIMIT_S = 400  # of a program; what it does ends long before
 
 OPS = ["PutObject", "GetObject", "HeadObject", "ListObjectsV2", "DeleteObject"]
 PARTS = ["CreateMultipartUpload", "UploadPart", "CompleteMultipartUpload"]
