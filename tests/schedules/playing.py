@@ -62,7 +62,7 @@ def program_path(program):
 def again(program, seed):
     """The command that plays it again."""
     words = [f"{k}={v}" for k, v in settings(program, seed).items()]
-    words += ["CKPT_PLAY_SHOW=1", "tests/servers/with-s3", "--log", "/tmp/requests", "--proxy", json.dumps(schedule(program, seed)),
+    words += [f"CK_DEFAULT_TIMEOUT={LIMIT_S}", "CKPT_PLAY_SHOW=1", "tests/servers/with-s3", "--log", "/tmp/requests", "--proxy", json.dumps(schedule(program, seed)),
               os.path.relpath(program_path(program), SOURCE)]
     return shlex.join(words)
 
