@@ -131,6 +131,7 @@ static const char *word_of_record(enum ckpt_act_kind kind, const char *event)
 	case CKPT_ACT_SAVE:
 		return "commit";
 	case CKPT_ACT_AMEND:
+	case CKPT_ACT_MERGE:
 		return "edit";
 	case CKPT_ACT_RESTORE:
 		return "restore";

@@ -97,6 +97,7 @@ static int load_sections(struct ckpt_manifest *m, const struct ckpt_container *c
 		return -EBADMSG;
 	if (!m->packs.count != !packed || !m->bases.count != !based)
 		return -EBADMSG;
+	m->conflicts = c->required & CKPT_MANIFEST_CONFLICTS;
 	m->strings = strings.data;
 	m->strings_len = (uint32_t)strings.len; // a container is smaller than 4 GiB
 	if (!m->strings_len || m->strings[0] || m->strings[m->strings_len - 1])
@@ -234,7 +235,8 @@ static int check_entry(const struct ckpt_manifest *m, uint32_t i, uint32_t *at)
 		return -EBADMSG;
 	if (ckpt_get32(e + ENTRY_MODE) & ~07777u || ckpt_get32(e + ENTRY_MTIME_NS) >= 1000000000u)
 		return -EBADMSG;
-	if (ckpt_get64(e + ENTRY_SIZE) > INT64_MAX || ckpt_get32(e + ENTRY_FLAGS) || !ckpt_get64(e + ENTRY_INO))
+	if (ckpt_get64(e + ENTRY_SIZE) > INT64_MAX || !ckpt_get64(e + ENTRY_INO) ||
+	    ckpt_get32(e + ENTRY_FLAGS) & ~(i && m->conflicts ? CKPT_ENTRY_CONFLICT : 0))
 		return -EBADMSG;
 	if (!ckpt_get32(e + ENTRY_NLINK) || ckpt_get32(e + ENTRY_XATTRS) > m->xattr_sets.count)
 		return -EBADMSG;
@@ -299,7 +301,7 @@ static bool same_inode(const struct ckpt_manifest *m, const uint8_t *a, const ui
 	uint32_t a_word = ckpt_get32(a + ENTRY_A), b_word = ckpt_get32(b + ENTRY_A);
 
 	if (a[ENTRY_TYPE] == CKPT_ENTRY_DIR || memcmp(a, b, ENTRY_NAME_LEN) ||
-	    memcmp(a + ENTRY_MODE, b + ENTRY_MODE, ENTRY_BYTES - ENTRY_MODE))
+	    memcmp(a + ENTRY_MODE, b + ENTRY_MODE, ENTRY_FLAGS - ENTRY_MODE))
 		return false;
 	if (a[ENTRY_TYPE] == CKPT_ENTRY_SYMLINK)
 		return !strcmp(m->strings + a_word, m->strings + b_word);
@@ -399,13 +401,18 @@ uint32_t ckpt_manifest_first_link(const struct ckpt_manifest *m, uint32_t index)
 
 static int check_all(struct ckpt_manifest *m)
 {
+	bool conflicts = false;
 	uint32_t at = 0;
 
 	if (check_sessions(m))
 		return -EBADMSG;
-	for (uint32_t i = 0; i < m->entries.count; i++)
+	for (uint32_t i = 0; i < m->entries.count; i++) {
 		if (check_entry(m, i, &at))
 			return -EBADMSG;
+		conflicts |= ckpt_get32(ckpt_manifest_entry_at(m, i) + ENTRY_FLAGS) != 0;
+	}
+	if (conflicts != m->conflicts)
+		return -EBADMSG;
 	if (check_xattrs(m, &at) || check_tree(m))
 		return -EBADMSG;
 	return check_inodes(m) || ckpt_manifest_check_seals(m) ? -EBADMSG : 0;
@@ -473,6 +480,24 @@ uint32_t ckpt_manifest_count(const struct ckpt_manifest *m)
 	return m->entries.count;
 }
 
+bool ckpt_manifest_has_conflicts(const struct ckpt_manifest *m)
+{
+	return m->conflicts;
+}
+
+bool ckpt_manifest_in_conflict(const struct ckpt_manifest *m, uint32_t index)
+{
+	assert(index < m->entries.count);
+	while (m->conflicts && index) {
+		const uint8_t *e = ckpt_manifest_entry_at(m, index);
+
+		if (ckpt_get32(e + ENTRY_FLAGS) & CKPT_ENTRY_CONFLICT)
+			return true;
+		index = ckpt_get32(e + ENTRY_PARENT);
+	}
+	return false;
+}
+
 void ckpt_manifest_totals(const struct ckpt_manifest *m, uint64_t *ret_files, uint64_t *ret_bytes)
 {
 	*ret_files = m->files;
@@ -503,6 +528,7 @@ void ckpt_manifest_entry(const struct ckpt_manifest *m, uint32_t index, struct c
 		.mtime_s = (int64_t)ckpt_get64(e + ENTRY_MTIME_S),
 		.mtime_ns = ckpt_get32(e + ENTRY_MTIME_NS),
 		.xattrs = ckpt_get32(e + ENTRY_XATTRS),
+		.conflict = ckpt_get32(e + ENTRY_FLAGS) & CKPT_ENTRY_CONFLICT,
 	};
 	if (ret_entry->type == CKPT_ENTRY_DIR) {
 		ret_entry->child_first = a;

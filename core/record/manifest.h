@@ -46,6 +46,7 @@ struct ckpt_entry {
 	int64_t mtime_s;
 	uint32_t mtime_ns;
 	uint32_t xattrs; // index + 1 of the entry's set; 0: none
+	bool conflict; // a conflict copy, with all below it: it is in no listing (core/save/merge.h). Of hard links each for itself
 };
 
 // A piece of a file's bytes, its name, which is their SHA-256, and where they are stored.
@@ -75,9 +76,10 @@ struct ckpt_seal {
 struct ckpt_manifest;
 
 // Features that a reader must know (required) or may skip (optional): FORMAT.md.
-#define CKPT_MANIFEST_CHUNKS (UINT64_C(1) << 0) // there are packs
-#define CKPT_MANIFEST_DELTA (UINT64_C(1) << 2)  // some chunks have bases
-#define CKPT_MANIFEST_REQUIRED_KNOWN (CKPT_MANIFEST_CHUNKS | CKPT_MANIFEST_DELTA)
+#define CKPT_MANIFEST_CHUNKS (UINT64_C(1) << 0)    // there are packs
+#define CKPT_MANIFEST_DELTA (UINT64_C(1) << 2)     // some chunks have bases
+#define CKPT_MANIFEST_CONFLICTS (UINT64_C(1) << 3) // some entries are conflict copies
+#define CKPT_MANIFEST_REQUIRED_KNOWN (CKPT_MANIFEST_CHUNKS | CKPT_MANIFEST_DELTA | CKPT_MANIFEST_CONFLICTS)
 
 // Checks and takes data (malloc'ed; freed on failure too). 0; -EBADMSG damaged or hostile; -ENOTSUP a newer format or
 // an unknown required feature; -ENOMEM.
@@ -99,6 +101,10 @@ int ckpt_manifest_lookup(const struct ckpt_manifest *m, const char *path, uint32
 int ckpt_manifest_path(const struct ckpt_manifest *m, uint32_t index, char *buf, size_t cap);
 // The uuid (36 characters) of session i, which is named by entries with content; NULL past the last.
 const char *ckpt_manifest_session(const struct ckpt_manifest *m, uint32_t i);
+// Some entry is a conflict copy.
+bool ckpt_manifest_has_conflicts(const struct ckpt_manifest *m);
+// The entry is a conflict copy, or is in one.
+bool ckpt_manifest_in_conflict(const struct ckpt_manifest *m, uint32_t index);
 // The i-th extended attribute of an entry; false past the last.
 bool ckpt_manifest_xattr(const struct ckpt_manifest *m, const struct ckpt_entry *entry, uint32_t i,
 			 const char **ret_name, const void **ret_value, size_t *ret_len);
@@ -128,7 +134,7 @@ int ckpt_manifest_writer_new(struct ckpt_manifest_writer **ret_writer); // 0, -E
 void ckpt_manifest_writer_free(struct ckpt_manifest_writer *w);         // NULL is fine
 int ckpt_manifest_writer_session(struct ckpt_manifest_writer *w, const char *uuid, uint32_t *ret_index);
 // Adds an entry under parent (a handle returned by an earlier add; entry 0 is added first, with name "" and its own
-// parent). Reads from entry: type, content, name, target, raw_path, session, mode, uid, gid, nlink, ino, bytes, mtime.
+// parent). Reads from entry: type, content, name, target, raw_path, session, mode, uid, gid, nlink, ino, bytes, mtime, conflict.
 // The strings are copied. ino must not be 0. Entries with one ino are hard links: finish() counts nlink itself and gives
 // all of them the attributes of the first, for two stat calls may see a file differently. 0; -EINVAL, -EILSEQ, -ENAMETOOLONG as ckpt_name_check; -E2BIG too many or too deep; -ENOMEM.
 int ckpt_manifest_writer_add(struct ckpt_manifest_writer *w, uint32_t parent, const struct ckpt_entry *entry,

@@ -46,6 +46,7 @@ enum {
 	ENTRY_FLAGS = 68,
 	ENTRY_BYTES = 72,
 };
+#define CKPT_ENTRY_CONFLICT 1u // of the flags
 
 enum { SESSION_BYTES = 40 }; // 36 characters and 4 NUL
 

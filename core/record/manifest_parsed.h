@@ -21,6 +21,7 @@ struct ckpt_manifest {
 	uint32_t strings_len;
 	uint64_t files, bytes;
 	uint32_t files_with_bytes, packed_files;
+	bool conflicts;
 	atomic_uint refs;
 };
 

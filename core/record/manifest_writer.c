@@ -21,6 +21,7 @@ enum { ROOT_HANDLE = 0, NO_STRING = 0 };
 struct item {
 	uint8_t type, content;
 	uint16_t name_len;
+	bool conflict;
 	uint32_t name, extra, extra_len; // in text; extra: target or raw path
 	uint32_t parent, depth, session;
 	uint32_t mode, uid, gid, nlink, mtime_ns;
@@ -205,6 +206,7 @@ int ckpt_manifest_writer_add(struct ckpt_manifest_writer *w, uint32_t parent, co
 	struct item item = {
 		.type = (uint8_t)entry->type,
 		.content = (uint8_t)entry->content,
+		.conflict = entry->conflict,
 		.parent = parent,
 		.session = entry->session,
 		.mode = entry->mode,
@@ -622,7 +624,7 @@ static void layout_entry(const struct ckpt_manifest_writer *w, struct layout *l,
 	ckpt_put64(p + ENTRY_SIZE, item->bytes);
 	ckpt_put64(p + ENTRY_MTIME_S, (uint64_t)item->mtime_s);
 	ckpt_put32(p + ENTRY_XATTRS, item->xattrs);
-	ckpt_put32(p + ENTRY_FLAGS, 0);
+	ckpt_put32(p + ENTRY_FLAGS, item->conflict ? CKPT_ENTRY_CONFLICT : 0);
 }
 
 static void layout_xattrs(const struct ckpt_manifest_writer *w, struct layout *l)
@@ -759,6 +761,14 @@ static int layout_alloc(const struct ckpt_manifest_writer *w, struct layout *l)
 	return 0;
 }
 
+static bool has_conflicts(const struct ckpt_manifest_writer *w)
+{
+	for (size_t i = 0; i < w->item_count; i++)
+		if (w->items[i].conflict)
+			return true;
+	return false;
+}
+
 static int encode(const struct ckpt_manifest_writer *w, const struct layout *l, void **ret_data, size_t *ret_len)
 {
 	const struct ckpt_section sections[] = {
@@ -775,7 +785,8 @@ static int encode(const struct ckpt_manifest_writer *w, const struct layout *l, 
 	};
 	size_t count =
 		ARRAY_LEN(sections) - (l->seal_count ? 0 : 2) - (w->pack_count ? 0 : 1) - (l->base_count ? 0 : 1);
-	uint64_t required = (w->pack_count ? CKPT_MANIFEST_CHUNKS : 0) | (l->base_count ? CKPT_MANIFEST_DELTA : 0);
+	uint64_t required = (w->pack_count ? CKPT_MANIFEST_CHUNKS : 0) | (l->base_count ? CKPT_MANIFEST_DELTA : 0) |
+			    (has_conflicts(w) ? CKPT_MANIFEST_CONFLICTS : 0);
 
 	return ckpt_container_encode(&ckpt_manifest_kind, required, 0, sections, count, ret_data, ret_len);
 }

@@ -4,6 +4,8 @@
 #include "core/base/utf8.h"
 #include "core/base/util.h"
 
+#include <stdio.h>
+
 #define DIGEST_BYTES 32
 
 // The forms, as data (ckpt_name_matches).
@@ -185,6 +187,19 @@ bool ckpt_name_is_step(const char *name, const struct ckpt_place *place)
 	if (!place->below_logs && matches_any(number_forms, ARRAY_LEN(number_forms), name))
 		return true;
 	return (place->root || place->in_checkpoints || place->holds_steps) && ckpt_name_matches("#", name);
+}
+
+void ckpt_name_conflict(char ret_name[CKPT_NAME_MAX + 1], const char *name, const char *host, unsigned n)
+{
+	char suffix[sizeof(CKPT_NAME_CONFLICT) + CKPT_NAME_HOST_MAX + 16];
+	const char *earlier = strstr(name, CKPT_NAME_CONFLICT);
+	size_t len = earlier && earlier != name ? (size_t)(earlier - name) : strlen(name), room;
+
+	snprintf(suffix, sizeof(suffix), n > 1 ? CKPT_NAME_CONFLICT "%s-%u" : CKPT_NAME_CONFLICT "%s", host, n);
+	room = CKPT_NAME_MAX - strlen(suffix);
+	while (len > room || (len && ((unsigned char)name[len] & 0xc0) == 0x80)) // a character whole
+		len--;
+	snprintf(ret_name, CKPT_NAME_MAX + 1, "%.*s%s", (int)len, name, suffix);
 }
 
 int64_t ckpt_name_number(const char *name)

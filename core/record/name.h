@@ -56,6 +56,10 @@ bool ckpt_name_is_file_step(const char *name);
 
 // Stands in the names of steps and files that two nodes have made of the same name, before that of the node.
 #define CKPT_NAME_CONFLICT ".conflict-"
+#define CKPT_NAME_HOST_MAX 63u
+// NAME.conflict-HOST, and NAME.conflict-HOST-n for n over 1; host: at most CKPT_NAME_HOST_MAX bytes. What NAME has from .conflict- on is left out,
+// and so is its end where it is too long. name: not ret_name.
+void ckpt_name_conflict(char ret_name[CKPT_NAME_MAX + 1], const char *name, const char *host, unsigned n);
 
 // The last run of digits in the name as a number, without the version of `*N-vN.ckpt`; -1: none, or one that does not fit.
 int64_t ckpt_name_number(const char *name);

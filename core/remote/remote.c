@@ -41,6 +41,7 @@ struct ckpt_remote {
 	// Of the thread, or of who opens.
 	bool loaded;       // the steps are: what is read shows in the plain tree at once
 	bool news;         // entries were read that the steps, or their edits, do not follow yet
+	bool apart;        // some steps could not be put together yet (core/save/reunite.h)
 	bool snapshot_due; // this node has put an entry by which a snapshot may be due
 	bool proved;       // the remote keeps to what a log needs (place.h)
 	bool far;          // it had to read so many entries that the next node is to find a snapshot
@@ -362,29 +363,6 @@ struct ckpt_tree *ckpt_remote_tree(struct ckpt_remote *r)
 
 // --- Behind -----------------------------------------------------------------------------------------------------------
 
-// An edit of this node, under the name of a conflict, is put into the edit of another node that came before it. What cannot be is a step
-// of its own, and pushed.
-static void reunite(struct ckpt_step *step)
-{
-	struct ckpt_store *s = step->store;
-	struct ckpt_manifest *was = NULL, *is = NULL;
-	struct ckpt_step *into;
-	int rc;
-
-	ckpt_lock_take(&s->acts_lock);
-	rc = ckpt_reunite(step, &into, &was);
-	ckpt_lock_drop(&s->acts_lock);
-	if (rc)
-		return;
-	if (s->calls.changed && !ckpt_step_manifest(into, &is))
-		s->calls.changed(s->calls.changed_arg, into, was, is);
-	if (ckpt_step_state(step) == CKPT_STEP_COMMITTED)
-		(void)ckpt_delete(step); // why it could not be is in the error log
-	ckpt_manifest_unref(was);
-	ckpt_manifest_unref(is);
-	ckpt_step_unref(into);
-}
-
 // Into the index, where it is large: so no act reads it over the network, while others wait for acts_lock. What cannot be fetched now is
 // read when it is needed.
 static int fetch_manifest(struct ckpt_store *s, const struct ckpt_summary *is)
@@ -405,6 +383,57 @@ static int fetch_manifest(struct ckpt_store *s, const struct ckpt_summary *is)
 	ckpt_sha256(data, len, sha256);
 	if (!memcmp(sha256, is->manifest_sha256, sizeof(sha256)))
 		ckpt_indexer_put(indexer, sha256, TAKE_PTR(data), len);
+	return 0;
+}
+
+// What it will read comes into the index before, so that nothing is read over the network while others wait for acts_lock.
+static void fetch_before_reunion(struct ckpt_step *step)
+{
+	uint32_t versions[2];
+	size_t count = *ckpt_indexer_of(step->store) ? ckpt_reunite_reads(step, versions) : 0;
+
+	for (size_t i = 0; i < count; i++) {
+		struct ckpt_record r;
+
+		if (ckpt_step_record(step, versions[i], &r))
+			continue;
+		if (!r.manifest)
+			(void)fetch_manifest(step->store, &r.summary);
+		ckpt_record_done(&r);
+	}
+}
+
+static bool has_no_files(const struct ckpt_manifest *m)
+{
+	uint64_t files = 1, bytes;
+
+	if (m)
+		ckpt_manifest_totals(m, &files, &bytes);
+	return !files;
+}
+
+// An edit of this node, under the name of a conflict, is put into the edit of another node that came before it. What cannot be is a step
+// of its own, and pushed.
+static int reunite(struct ckpt_step *step)
+{
+	struct ckpt_store *s = step->store;
+	struct ckpt_manifest *was = NULL, *is = NULL;
+	struct ckpt_step *into;
+	int rc;
+
+	fetch_before_reunion(step);
+	ckpt_lock_take(&s->acts_lock);
+	rc = ckpt_reunite(step, &into, &was);
+	ckpt_lock_drop(&s->acts_lock);
+	if (rc)
+		return rc;
+	if (!ckpt_step_manifest(into, &is) && s->calls.changed)
+		s->calls.changed(s->calls.changed_arg, into, was, is);
+	if (ckpt_step_state(step) == CKPT_STEP_COMMITTED && (into != step || has_no_files(is)))
+		(void)ckpt_delete(step); // why it could not be is in the error log
+	ckpt_manifest_unref(was);
+	ckpt_manifest_unref(is);
+	ckpt_step_unref(into);
 	return 0;
 }
 
@@ -431,16 +460,21 @@ static void fetch_manifests(struct ckpt_remote *r)
 			return;
 }
 
-static int reunite_all(struct ckpt_store *s)
+// What is being changed here now, or cannot be read now, is tried again at the next turn.
+static int reunite_all(struct ckpt_remote *r)
 {
+	struct ckpt_store *s = r->store;
 	struct ckpt_step **steps;
+	uint32_t versions[2];
 	size_t count;
 	int rc = ckpt_reunite_list(s, &steps, &count);
 
 	if (rc)
 		return rc;
+	r->apart = false;
 	for (size_t i = 0; i < count; i++)
-		reunite(steps[i]);
+		if (reunite(steps[i]) && ckpt_reunite_reads(steps[i], versions))
+			r->apart = true;
 	ckpt_step_list_free(steps, count);
 	return 0;
 }
@@ -455,7 +489,7 @@ static int follow(struct ckpt_remote *r)
 
 	fetch_manifests(r);
 	ckpt_lock_take(&s->acts_lock);
-	due = r->news || s->behind || r->untold;
+	due = r->news || s->behind || r->untold || r->apart;
 	r->follows = true;
 	if (r->news || s->behind)
 		rc = ckpt_follow(s);
@@ -467,7 +501,7 @@ static int follow(struct ckpt_remote *r)
 	ckpt_lock_drop(&s->acts_lock);
 	ckpt_known_tell(k);
 	if (!rc && due)
-		rc = reunite_all(s);
+		rc = reunite_all(r);
 	ckpt_known_tell_lost_names(k);
 	return rc;
 }

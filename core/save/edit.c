@@ -15,6 +15,13 @@
 #include <limits.h>
 #include <stdio.h>
 
+static bool may_change(const struct ckpt_edit *d)
+{
+	enum ckpt_step_state state = ckpt_step_state(d->step);
+
+	return state == CKPT_STEP_COMMITTED || (d->merges && state == CKPT_STEP_DELETED);
+}
+
 int ckpt_edit_begin(struct ckpt_edit *d, bool *adopted)
 {
 	struct ckpt_step *step = d->step;
@@ -26,7 +33,7 @@ int ckpt_edit_begin(struct ckpt_edit *d, bool *adopted)
 	if (!rc)
 		rc = ckpt_follow_step(step);
 	if (!rc)
-		rc = ckpt_step_state(step) == CKPT_STEP_COMMITTED ? ckpt_step_manifest(step, &d->m) : -ESTALE;
+		rc = may_change(d) ? ckpt_step_manifest(step, &d->m) : -ESTALE;
 	if (!rc)
 		d->committed_ns =
 			step->version->is.committed_ns; // of a committed step it changes under acts_lock alone
@@ -169,8 +176,10 @@ static int copy_entry(struct ckpt_edit *d, uint32_t index, uint32_t removed, boo
 	if (index == d->parent)
 		e.nlink = (uint32_t)((int)e.nlink + d->dirs_in_parent);
 	rc = moves ? keep_raw(d, &e, path) : 0;
-	if (moves && index == d->moved)
+	if (moves && index == d->moved) {
 		e.name = d->moved_name;
+		e.conflict = false; // who gives it a name wants to see it
+	}
 	if (!rc)
 		rc = put_entry(d, &e, index ? d->handles[parent] : 0, &d->handles[index]);
 	return rc || e.content == CKPT_CONTENT_NONE ? rc : copy_seal(d, index);
@@ -188,6 +197,7 @@ int ckpt_edit_link(struct ckpt_edit *d, uint32_t index, uint32_t parent, const c
 		ckpt_attributes_apply(d->step, d->m, &e);
 	rc = keep_raw(d, &e, path);
 	e.name = name;
+	e.conflict = false;
 	return rc ? rc : put_entry(d, &e, d->handles[parent], &handle);
 }
 
@@ -344,11 +354,11 @@ int ckpt_edit_put(struct ckpt_edit *d)
 		return 0;
 	}
 	if (!rc)
-		rc = ckpt_version_put(step, kind_of(d), set_manifest, d, d->frees, &next, &changed);
+		rc = d->merges ? ckpt_version_merge(step, d->merged, set_manifest, d, &next, &changed)
+			       : ckpt_version_put(step, kind_of(d), set_manifest, d, d->frees, &next, &changed);
 	if (rc == -EIO)
 		__atomic_store_n(&ckpt_amending_of(step)->amend_unknown, true, __ATOMIC_RELAXED);
-	if (!rc &&
-	    ckpt_step_state(step) != CKPT_STEP_COMMITTED) // by another node, a moment ago: it is a version in the trash
+	if (!rc && !may_change(d)) // by another node, a moment ago: it is a version in the trash
 		rc = -ESTALE;
 	if (rc)
 		return rc == -ESTALE ? follow_others(step) : rc;

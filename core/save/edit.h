@@ -30,7 +30,9 @@ struct ckpt_edit {
 	uint32_t moved;    // an entry that has another name, with all below it, by index in m; 0: none
 	uint32_t moved_to; // the directory that it is in, and
 	const char *moved_name; // its name there
-	bool adopted;           // the version may have what an act before did without an answer
+	bool merges; // it is a MERGE (core/state/act.h), up to the version merged; the step may be in the trash
+	uint32_t merged;
+	bool adopted; // the version may have what an act before did without an answer
 	uint64_t attributes_mark;
 	const struct ckpt_summary
 		*restores; // m is not of the version of before, but of this one, whose files come back; NULL: it is

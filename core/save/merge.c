@@ -3,6 +3,8 @@
 #include "core/base/util.h"
 #include "core/record/name.h"
 
+#include <limits.h>
+
 #define NONE UINT32_MAX
 
 struct merging {
@@ -10,6 +12,7 @@ struct merging {
 	struct ckpt_manifest_writer *w;
 	bool *sealed[2]; // by first hard link of `other` and of `own`: it has its seal in w
 	bool brings;
+	uint32_t numbers; // of conflict copies, that were tried
 };
 
 // The entries at one path; NONE: there is none.
@@ -213,6 +216,24 @@ static bool next_name(struct names *n, struct spot *ret)
 	return true;
 }
 
+// The weaker side has something there that the stronger one has changed otherwise. Of directories each of what is in them is looked at by itself.
+static bool is_conflict(const struct ckpt_merge *how, const struct spot *s)
+{
+	bool own_is_dir = is_dir(how->own, s->own), other_is_dir = is_dir(how->other, s->other);
+	bool whole = s->own != NONE && s->other != NONE && own_is_dir != other_is_dir;
+
+	if (!how->host || (own_is_dir && other_is_dir) || (own_is_dir && s->other == NONE) ||
+	    (other_is_dir && s->own == NONE) || is_same_by_now(how, s))
+		return false;
+	return has_changed(how, how->own, s->own, s->was, whole) &&
+	       has_changed(how, how->other, s->other, s->was, whole);
+}
+
+static uint32_t weaker(const struct ckpt_merge *how, const struct spot *s)
+{
+	return how->own_wins ? s->other : s->own;
+}
+
 // What is in the result of a place, and of which side; false: nothing. A directory that its side has removed is there for what the other
 // side has put or changed in it.
 static bool choose(const struct ckpt_merge *how, const struct spot *s, bool *ret_other)
@@ -227,7 +248,7 @@ static bool choose(const struct ckpt_merge *how, const struct spot *s, bool *ret
 	*ret_other = s->own == NONE;
 	n = names_in(how, s);
 	while (next_name(&n, &child))
-		if (choose(how, &child, &other))
+		if (choose(how, &child, &other) || (is_conflict(how, &child) && weaker(how, &child) != NONE))
 			return true;
 	return false;
 }
@@ -246,19 +267,22 @@ static int copy_xattrs(struct merging *g, const struct ckpt_manifest *m, const s
 	return rc;
 }
 
-static int copy_seal(struct merging *g, const struct ckpt_manifest *m, uint32_t index, uint32_t handle)
+// A conflict copy is no hard link of anything.
+static int copy_seal(struct merging *g, const struct ckpt_manifest *m, uint32_t index, uint32_t handle, bool alone)
 {
 	uint32_t first = ckpt_manifest_first_link(m, index);
 	bool *sealed = &g->sealed[m == g->how->own][first];
 	struct ckpt_seal seal;
 
-	if (*sealed || !ckpt_manifest_seal(m, index, &seal))
+	if ((*sealed && !alone) || !ckpt_manifest_seal(m, index, &seal))
 		return 0;
-	*sealed = true;
+	*sealed |= !alone;
 	return ckpt_manifest_writer_copy_seal(g->w, handle, m, &seal);
 }
 
-static int add_entry(struct merging *g, uint32_t parent, bool other, struct ckpt_entry *e, uint32_t *ret_handle)
+// alone: in a conflict copy.
+static int add_entry(struct merging *g, uint32_t parent, bool other, struct ckpt_entry *e, bool alone,
+		     uint32_t *ret_handle)
 {
 	const struct ckpt_manifest *m = other ? g->how->other : g->how->own;
 	int rc = 0;
@@ -271,7 +295,7 @@ static int add_entry(struct merging *g, uint32_t parent, bool other, struct ckpt
 		rc = ckpt_manifest_writer_add(g->w, parent, e, ret_handle);
 	if (!rc)
 		rc = copy_xattrs(g, m, e, *ret_handle);
-	return rc || e->content == CKPT_CONTENT_NONE ? rc : copy_seal(g, m, e->index, *ret_handle);
+	return rc || e->content == CKPT_CONTENT_NONE ? rc : copy_seal(g, m, e->index, *ret_handle, alone);
 }
 
 static int count_dirs(const struct ckpt_merge *how, const struct spot *dir)
@@ -297,7 +321,7 @@ static int count_dirs_of(const struct ckpt_manifest *m, uint32_t dir)
 	return count;
 }
 
-static int add_spot(struct merging *g, uint32_t parent, const struct spot *s);
+static int add_spot(struct merging *g, uint32_t parent, const struct spot *dir, const struct spot *s);
 
 static int add_children(struct merging *g, uint32_t handle, const struct spot *dir)
 {
@@ -306,7 +330,7 @@ static int add_children(struct merging *g, uint32_t handle, const struct spot *d
 	int rc = 0;
 
 	while (!rc && next_name(&n, &s))
-		rc = add_spot(g, handle, &s);
+		rc = add_spot(g, handle, dir, &s);
 	return rc;
 }
 
@@ -318,7 +342,7 @@ static int add_dir(struct merging *g, uint32_t parent, bool other, struct ckpt_e
 
 	if (e->nlink > 1) // not every disk counts them
 		e->nlink = (uint32_t)((int)e->nlink + more);
-	rc = add_entry(g, parent, other, e, &handle);
+	rc = add_entry(g, parent, other, e, false, &handle);
 	return rc ? rc : add_children(g, handle, s);
 }
 
@@ -339,13 +363,137 @@ static bool has_number_twice(const struct ckpt_manifest *own, const struct ckpt_
 	return false;
 }
 
-static int add_spot(struct merging *g, uint32_t parent, const struct spot *s)
+// --- Conflict copies ----------------------------------------------------------------------------------------------------
+
+static bool has_name(const struct ckpt_merge *how, const struct spot *dir, const char *name)
+{
+	return child_of(how->own, dir->own, name) != NONE || child_of(how->other, dir->other, name) != NONE;
+}
+
+static bool has_number(const struct ckpt_merge *how, uint64_t ino)
+{
+	uint32_t index;
+
+	return !ckpt_manifest_find_ino(how->own, ino, &index) || !ckpt_manifest_find_ino(how->other, ino, &index) ||
+	       !ckpt_manifest_find_ino(how->was, ino, &index);
+}
+
+// The entry keeps its own number where it stands, or the stronger side has that. So the copy gets one that only depends on what it is of.
+static uint64_t number_of_copy(struct merging *g, const struct ckpt_manifest *m, const struct ckpt_entry *e)
+{
+	uint8_t from[16], sha256[CKPT_SHA256_LEN];
+	uint64_t ino;
+
+	ckpt_put64(from, e->ino);
+	do {
+		ckpt_put64(from + 8,
+			   (uint64_t)e->index + ((uint64_t)(m == g->how->own) << 32) + ((uint64_t)g->numbers++ << 33));
+		ckpt_sha256(from, sizeof(from), sha256);
+		ino = ckpt_get64(sha256) & INT64_MAX;
+	} while (!ino || has_number(g->how, ino));
+	return ino;
+}
+
+// Its raw file stays where it is, under the name that the entry had.
+static int take_bytes(struct merging *g, bool other, struct ckpt_entry *e, char path[PATH_MAX])
+{
+	int len;
+
+	if (e->content == CKPT_CONTENT_NONE)
+		return 0;
+	if (other)
+		return g->how->bring(g->how->arg, e);
+	len = e->raw_path ? 0 : ckpt_manifest_path(g->how->own, e->index, path, PATH_MAX);
+	if (len > 0)
+		e->raw_path = path;
+	return MIN(len, 0);
+}
+
+// name: NULL, its own, in a directory that is one.
+static int add_copy(struct merging *g, uint32_t parent, bool other, uint32_t index, const char *name)
+{
+	const struct ckpt_manifest *m = other ? g->how->other : g->how->own;
+	char path[PATH_MAX];
+	struct ckpt_entry e;
+	uint32_t handle;
+	int rc;
+
+	ckpt_manifest_entry(m, index, &e);
+	e.ino = number_of_copy(g, m, &e);
+	e.conflict = name;
+	e.name = name ? name : e.name;
+	if (e.type != CKPT_ENTRY_DIR)
+		e.nlink = 1;
+	rc = take_bytes(g, other, &e, path);
+	if (!rc)
+		rc = add_entry(g, parent, other, &e, true, &handle);
+	for (uint32_t i = 0; e.type == CKPT_ENTRY_DIR && i < e.child_count && !rc; i++)
+		rc = add_copy(g, handle, other, e.child_first + i, NULL);
+	return rc;
+}
+
+static int tell_conflict(const struct merging *g, const struct spot *s, const char *copy)
+{
+	char path[PATH_MAX];
+	int len = s->own != NONE ? ckpt_manifest_path(g->how->own, s->own, path, sizeof(path))
+				 : ckpt_manifest_path(g->how->other, s->other, path, sizeof(path));
+
+	return len < 0 ? len : g->how->conflict ? g->how->conflict(g->how->arg, path, copy) : 0;
+}
+
+// The two are put together again, and it is there since the first time.
+static bool is_kept(const struct ckpt_merge *how, uint32_t own, uint32_t other)
+{
+	struct ckpt_seal own_seal, other_seal;
+	struct ckpt_entry a, b;
+
+	if (own == NONE || !how->own_wins)
+		return false;
+	ckpt_manifest_entry(how->own, own, &a);
+	ckpt_manifest_entry(how->other, other, &b);
+	if (!a.conflict || a.type != b.type)
+		return false;
+	if (a.type == CKPT_ENTRY_DIR)
+		return true;
+	if (a.bytes != b.bytes || a.mtime_s != b.mtime_s || a.mtime_ns != b.mtime_ns)
+		return false;
+	return !ckpt_manifest_seal(how->own, own, &own_seal) || !ckpt_manifest_seal(how->other, other, &other_seal) ||
+	       !memcmp(own_seal.sha256, other_seal.sha256, sizeof(own_seal.sha256));
+}
+
+static int add_conflict(struct merging *g, uint32_t parent, const struct spot *dir, const struct spot *s)
+{
+	const struct ckpt_merge *how = g->how;
+	uint32_t index = weaker(how, s);
+	char name[CKPT_NAME_MAX + 1];
+	struct ckpt_entry e;
+	int rc;
+
+	if (index == NONE)
+		return tell_conflict(g, s, NULL);
+	ckpt_manifest_entry(how->own_wins ? how->other : how->own, index, &e);
+	ckpt_name_conflict(name, e.name, how->host, 1);
+	for (unsigned n = 2; has_name(how, dir, name); n++) {
+		if (is_kept(how, child_of(how->own, dir->own, name), index))
+			return 0;
+		ckpt_name_conflict(name, e.name, how->host, n);
+	}
+	g->brings = true;
+	rc = add_copy(g, parent, how->own_wins, index, name);
+	return rc ? rc : tell_conflict(g, s, name);
+}
+
+// --- Places -------------------------------------------------------------------------------------------------------------
+
+static int add_spot(struct merging *g, uint32_t parent, const struct spot *dir, const struct spot *s)
 {
 	struct ckpt_entry e;
 	uint32_t handle;
 	bool other;
-	int rc = 0;
+	int rc = is_conflict(g->how, s) ? add_conflict(g, parent, dir, s) : 0;
 
+	if (rc)
+		return rc;
 	if (!choose(g->how, s, &other)) {
 		g->brings |= s->own != NONE;
 		return 0;
@@ -356,7 +504,7 @@ static int add_spot(struct merging *g, uint32_t parent, const struct spot *s)
 		return add_dir(g, parent, other, &e, s);
 	if (other && e.content != CKPT_CONTENT_NONE)
 		rc = has_number_twice(g->how->own, &e, s->own) ? -EINVAL : g->how->bring(g->how->arg, &e);
-	return rc ? rc : add_entry(g, parent, other, &e, &handle);
+	return rc ? rc : add_entry(g, parent, other, &e, false, &handle);
 }
 
 static int add_all(struct merging *g, int *ret_dirs)
@@ -371,7 +519,7 @@ static int add_all(struct merging *g, int *ret_dirs)
 	if (e.nlink > 1)
 		e.nlink = (uint32_t)((int)e.nlink + *ret_dirs);
 	if (!rc)
-		rc = add_entry(g, 0, false, &e, &handle);
+		rc = add_entry(g, 0, false, &e, false, &handle);
 	return rc ? rc : add_children(g, handle, &top);
 }
 

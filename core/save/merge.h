@@ -1,5 +1,9 @@
 // The files of a step that two have changed at the same time: one manifest with the changes of both, path by path.
 //
+// The bytes of the weaker side stay in a conflict copy where a host is given: PATH.conflict-HOST, then PATH.conflict-HOST-2 and so on, a file
+// or symlink with a number of its own, or a directory with all that is in it. Its entry is marked, so that it is in no listing
+// (ckpt_entry.conflict). A removal of the weaker side is dropped, and so are its attributes of a directory.
+//
 // A path that one side has changed is as that side has it, and gone where that side has removed it. A path that both have changed is as
 // the stronger side has it. A directory stays as long as something is in it. A file has changed when its bytes, its size, its time,
 // its mode, its owner or its extended attributes have; a directory, when one of the last three has.
@@ -15,9 +19,13 @@ struct ckpt_merge {
 	struct ckpt_manifest *other; // the side that brings its changes
 	bool own_wins;
 	const char *session; // of the step that the result is of
+	const char *host;    // of the weaker side; NULL: there are no conflict copies
+	// A path that both have changed, which is as the stronger side has it. copy: the name of the conflict copy; NULL: there is none. Only with a host.
+	int (*conflict)(void *arg, const char *path, const char *copy);
 	// The number in `was` of a file of `own` (of_own) or `other` that has another one without a change; 0: it has none. NULL: no file has.
 	uint64_t (*number_before)(void *arg, bool of_own, uint64_t ino);
 	// A file of `other` with bytes comes into the result. e is its entry, which is to name its raw file and its session there. 0, -errno.
+	// NULL: no file of other comes.
 	int (*bring)(void *arg, struct ckpt_entry *e);
 	void *arg;
 };

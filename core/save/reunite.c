@@ -15,8 +15,10 @@
 #include "core/step/successor.h"
 
 #include <fcntl.h>
+#include <stdio.h>
 
-#define ORIGINS_MAX 1000 // edits in a row
+#define ORIGINS_MAX 1000  // edits in a row
+#define CONFLICTS_TOLD 64 // paths of one step, each in a line of the error log
 
 // --- Which --------------------------------------------------------------------------------------------------------------
 
@@ -48,7 +50,7 @@ static int look_for_shared(void *arg, const struct ckpt_state *state)
 
 	if (step && step->since && step->shared && ckpt_state_was_replaced(step) &&
 	    ckpt_state_was_replaced(step->shared) && ckpt_state_has_changed_files(step))
-		sh->version = step->shared->versions[step->shared->count - 1].version;
+		sh->version = step->merged ?: step->shared->versions[step->shared->count - 1].version;
 	return 0;
 }
 
@@ -58,6 +60,30 @@ static uint32_t shared_version(struct ckpt_step *step)
 
 	(void)ckpt_journal_look(step->store->journal, look_for_shared, &sh);
 	return sh.version;
+}
+
+// What both began with, and what the remote's log has since: 0, that log has the step no more.
+struct unmerged {
+	const char *id;
+	uint32_t was, theirs;
+};
+
+static int look_for_unmerged(void *arg, const struct ckpt_state *state)
+{
+	struct unmerged *u = arg;
+	const struct ckpt_state_step *step = ckpt_state_step(state, u->id);
+
+	if (!step || !step->since || !ckpt_state_is_unmerged(step) || ckpt_state_keeps_files(step))
+		return 0;
+	u->was = step->merged;
+	u->theirs = ckpt_state_unmerged_theirs(step);
+	return 1;
+}
+
+static bool is_unmerged(struct ckpt_step *step, struct unmerged *ret)
+{
+	*ret = (struct unmerged){.id = step->session};
+	return ckpt_journal_look(step->store->journal, look_for_unmerged, ret);
 }
 
 static bool is_deleted(struct ckpt_step *step)
@@ -102,10 +128,29 @@ static uint32_t version_before_edits(struct ckpt_step *step)
 	return first && version_of(step) >= first ? first - 1 : 0;
 }
 
-static bool may_be_one(struct ckpt_step *step)
+// It has its changes in a step of its own, or in one whose place another has taken.
+static bool may_be_apart(struct ckpt_step *step)
 {
 	return is_deleted(step) ? shared_version(step) || version_before_edits(step)
 				: has_conflict_name(step) && !is_pulled(step);
+}
+
+static bool may_be_one(struct ckpt_step *step)
+{
+	struct unmerged u;
+
+	return may_be_apart(step) || is_unmerged(step, &u);
+}
+
+size_t ckpt_reunite_reads(struct ckpt_step *step, uint32_t ret_versions[2])
+{
+	struct unmerged u;
+
+	if (!is_unmerged(step, &u))
+		return 0;
+	ret_versions[0] = u.was;
+	ret_versions[1] = u.theirs;
+	return u.theirs ? 2 : 1;
 }
 
 int ckpt_reunite_list(struct ckpt_store *s, struct ckpt_step ***ret_steps, size_t *ret_count)
@@ -194,6 +239,11 @@ static int find_origin(struct ckpt_step *step, struct ckpt_manifest **ret_manife
 
 // --- Bringing its files -------------------------------------------------------------------------------------------------
 
+// A path that both have changed.
+struct conflict {
+	char *path, *copy; // copy: NULL, none
+};
+
 struct bringing {
 	struct ckpt_step *from, *to;
 	struct ckpt_manifest *m;
@@ -201,10 +251,17 @@ struct bringing {
 	char raw[CKPT_AMENDING_RAW_MAX];
 	char (*made)[CKPT_AMENDING_RAW_MAX];
 	size_t count, cap;
+	struct conflict conflicts[CONFLICTS_TOLD];
+	size_t conflict_count; // more than are told, perhaps
+	bool keeps;            // conflict copies
 };
 
 static void bringing_done(struct bringing *b)
 {
+	for (size_t i = 0; i < MIN(b->conflict_count, ARRAY_LEN(b->conflicts)); i++) {
+		free(b->conflicts[i].path);
+		free(b->conflicts[i].copy);
+	}
 	free(b->made);
 	if (b->dirfd >= 0)
 		ckpt_sys.close(b->dirfd);
@@ -250,27 +307,68 @@ static uint64_t number_before(void *arg, bool of_own, uint64_t ino)
 
 // --- The version --------------------------------------------------------------------------------------------------------
 
-static int64_t committed_ns(struct ckpt_step *step)
+static int note_conflict(void *arg, const char *path, const char *copy)
 {
-	CLEANUP_VERSION struct ckpt_version *v = ckpt_step_version(step);
+	struct bringing *b = arg;
+	struct conflict *c = &b->conflicts[b->conflict_count];
 
-	return v->is.committed_ns;
+	if (b->conflict_count++ >= ARRAY_LEN(b->conflicts))
+		return 0;
+	*c = (struct conflict){.path = strdup(path), .copy = copy ? strdup(copy) : NULL};
+	return c->path && (!copy || c->copy) ? 0 : -ENOMEM;
 }
 
-// An edit comes second, and is the newer one. Of other changes the clocks say which is: they stay where they are, and are looked at again.
-// A change that is not pushed yet is newer than those that were.
-static int merge(struct ckpt_edit *d, struct bringing *b, struct ckpt_manifest *was)
+static void tell_conflict(const struct ckpt_step *step, const struct conflict *c)
 {
+	if (c->copy)
+		ckpt_errlog_add(
+			step->store->errlog, step->name, -EEXIST,
+			"compare the two; then `mv` the copy to another name, or `rm` it",
+			"%s: another node has changed it first; what this node has is kept beside it as %s, which is "
+			"in no listing",
+			c->path, c->copy);
+	else
+		ckpt_errlog_add(step->store->errlog, step->name, -EEXIST, "remove it again if nobody needs it",
+				"%s: it was removed here, and another node has changed it first; so it stays", c->path);
+}
+
+static void tell_conflicts(const struct ckpt_step *step, const struct bringing *b)
+{
+	size_t told = MIN(b->conflict_count, ARRAY_LEN(b->conflicts));
+
+	for (size_t i = 0; i < told; i++)
+		tell_conflict(step, &b->conflicts[i]);
+	if (told < b->conflict_count)
+		ckpt_errlog_add(step->store->errlog, step->name, -EEXIST, "`ckptfs ls STEP --all` lists the copies",
+				"another node has changed %zu more paths first", b->conflict_count - told);
+}
+
+static int take_host(void *arg, const struct ckpt_state *state)
+{
+	const char *host = ckpt_state_host(state);
+
+	if (host)
+		snprintf(arg, CKPT_NAME_HOST_MAX + 1, "%s", host);
+	return 0;
+}
+
+// The first in the remote's log wins: the changes of this node come second.
+static int merge(struct ckpt_edit *d, struct bringing *b, struct ckpt_manifest *was, bool own_wins)
+{
+	char host[CKPT_NAME_HOST_MAX + 1] = "";
 	struct ckpt_merge how = {.was = was,
 				 .own = d->m,
 				 .other = b->m,
-				 .own_wins = is_deleted(b->from) &&
-					     (!is_pulled(d->step) || committed_ns(d->step) > committed_ns(b->from)),
+				 .own_wins = own_wins,
 				 .session = d->step->session,
+				 .host = b->keeps ? host : NULL,
+				 .conflict = note_conflict,
 				 .number_before = number_before,
 				 .bring = bring,
 				 .arg = b};
 	int rc;
+
+	(void)ckpt_journal_look(d->step->store->journal, take_host, host);
 
 	d->subdirs = calloc(ckpt_manifest_count(d->m), sizeof(*d->subdirs)); // of those it leaves none out
 	b->dirfd = d->subdirs ? ckpt_session_open(d->step) : -ENOMEM;
@@ -281,16 +379,18 @@ static int merge(struct ckpt_edit *d, struct bringing *b, struct ckpt_manifest *
 static int try(struct ckpt_step *step, struct ckpt_step *into, struct ckpt_manifest *was, bool *adopted,
 	       struct ckpt_manifest **ret_was)
 {
-	CLEANUP(bringing_done) struct bringing b = {.from = step, .to = into, .dirfd = -1};
+	CLEANUP(bringing_done) struct bringing b = {.from = step, .to = into, .dirfd = -1, .keeps = true};
 	struct ckpt_edit d = {.step = into, .event = CKPT_EVENT_EDIT};
 	int rc = ckpt_step_manifest(step, &b.m);
 
 	if (!rc)
 		rc = ckpt_edit_begin(&d, adopted);
 	if (!rc)
-		rc = merge(&d, &b, was);
+		rc = merge(&d, &b, was, is_pulled(into));
 	if (!rc)
 		rc = ckpt_edit_put(&d);
+	if (!rc)
+		tell_conflicts(into, &b);
 	if (!rc || rc == 1)
 		*ret_was = ckpt_manifest_ref(d.m);
 	else if (rc != -EIO) // that one may be in place
@@ -315,6 +415,102 @@ static int put(struct ckpt_step *step, struct ckpt_step *into, struct ckpt_manif
 	return rc;
 }
 
+// --- Versions of one step -----------------------------------------------------------------------------------------------
+
+// Of a step that is gone: nothing but its directory.
+static int make_empty(const struct ckpt_step *step, struct ckpt_manifest *was, struct ckpt_manifest **ret_manifest)
+{
+	struct ckpt_manifest_writer *w;
+	uint32_t session, handle;
+	struct ckpt_entry root;
+	void *data;
+	size_t len;
+	int rc = ckpt_manifest_writer_new(&w);
+
+	if (rc)
+		return rc;
+	ckpt_manifest_entry(was, 0, &root);
+	rc = ckpt_manifest_writer_session(w, step->session, &session);
+	if (!rc)
+		rc = ckpt_manifest_writer_add(w, 0, &root, &handle);
+	if (!rc)
+		rc = ckpt_manifest_writer_finish(w, &data, &len);
+	ckpt_manifest_writer_free(w);
+	return rc ? rc : ckpt_manifest_parse(data, len, ret_manifest);
+}
+
+static int read_both(struct ckpt_step *step, const struct unmerged *u, struct ckpt_manifest **ret_was,
+		     struct ckpt_manifest **ret_theirs)
+{
+	int rc = read_version(step, u->was, ret_was);
+
+	return rc ? rc : u->theirs ? read_version(step, u->theirs, ret_theirs) : make_empty(step, *ret_was, ret_theirs);
+}
+
+// What cannot be read any more cannot be put together: the files of this node are the newest version, as they are.
+static bool is_lost(int rc)
+{
+	return rc == -ENOENT || rc == -EBADMSG || rc == -EINVAL;
+}
+
+static void tell_not_merged(const struct ckpt_step *step, int error)
+{
+	ckpt_errlog_add(step->store->errlog, step->name, error, "compare them: `ckptfs diff`, `ckptfs cat STEP@V`",
+			"another node has changed files of it at the same time, which could not be put together with "
+			"the changes made here: its version is an older one now");
+}
+
+static int merge_versions(struct ckpt_edit *d, struct bringing *b, const struct unmerged *u)
+{
+	struct ckpt_manifest *was = NULL;
+	int rc = read_both(d->step, u, &was, &b->m), copied;
+
+	b->keeps = u->theirs;
+	if (!rc)
+		rc = merge(d, b, was, !u->theirs);
+	ckpt_manifest_unref(was);
+	if (!rc || (rc < 0 && !is_lost(rc)))
+		return rc;
+	free(TAKE_PTR(d->subdirs));
+	d->dirs_in_parent = 0;
+	copied = ckpt_edit_copy(d, 0);
+	if (rc < 0 && !copied)
+		tell_not_merged(d->step, rc);
+	return copied;
+}
+
+static int try_versions(struct ckpt_step *step, const struct unmerged *u, bool *adopted, struct ckpt_manifest **ret_was)
+{
+	CLEANUP(bringing_done) struct bringing b = {.from = step, .to = step, .dirfd = -1};
+	struct ckpt_edit d = {.step = step, .event = CKPT_EVENT_EDIT, .merges = true, .merged = u->theirs};
+	int rc = ckpt_edit_begin(&d, adopted);
+
+	if (!rc)
+		rc = merge_versions(&d, &b, u);
+	if (!rc)
+		rc = ckpt_edit_put(&d);
+	if (!rc) {
+		tell_conflicts(step, &b);
+		*ret_was = ckpt_manifest_ref(d.m);
+	} else if (rc != -EIO) {
+		unlink_all(&b);
+	}
+	ckpt_edit_done(&d);
+	ckpt_manifest_unref(b.m);
+	return rc;
+}
+
+static int put_versions(struct ckpt_step *step, struct ckpt_manifest **ret_was)
+{
+	bool adopted = false;
+	struct unmerged u;
+	int rc = -EAGAIN;
+
+	for (int i = 0; i < CKPT_EDIT_TRIES && rc == -EAGAIN; i++)
+		rc = is_unmerged(step, &u) ? try_versions(step, &u, &adopted, ret_was) : -ENOENT;
+	return rc;
+}
+
 static void complain(const struct ckpt_step *step, const struct ckpt_step *into, int error)
 {
 	ckpt_errlog_add(step->store->errlog, step->name, error, "compare the two, and delete one",
@@ -322,13 +518,28 @@ static void complain(const struct ckpt_step *step, const struct ckpt_step *into,
 			into->name);
 }
 
+static int reunite_versions(struct ckpt_step *step, struct ckpt_step **ret_into, struct ckpt_manifest **ret_was)
+{
+	int rc = put_versions(step, ret_was);
+
+	if (!rc)
+		*ret_into = ckpt_step_ref(step);
+	return rc;
+}
+
 int ckpt_reunite(struct ckpt_step *step, struct ckpt_step **ret_into, struct ckpt_manifest **ret_was)
 {
 	struct ckpt_step *into;
+	struct unmerged u;
 	int rc;
 
 	if (ckpt_step_is_reopened(step) || ckpt_removal_any(step))
 		return -EBUSY;
+	if (is_unmerged(step, &u) &&
+	    (!u.theirs || !may_be_apart(step))) // what has expired has the name of a conflict, too
+		return reunite_versions(step, ret_into, ret_was);
+	if (!may_be_apart(step))
+		return -ENOENT;
 	into = ckpt_successor_find(step);
 	rc = !into || (!is_pulled(into) && !is_pulled(step)) ? -ENOENT : put(step, into, ret_was);
 	if (rc && rc != -ENOENT && rc != -EBUSY && rc != -ESTALE)

@@ -39,7 +39,8 @@ int ckpt_version_act(struct ckpt_step *step, struct ckpt_act *act, bool frees)
 	if (rc)
 		return rc;
 	follow(step, act->kind);
-	if (act->kind != CKPT_ACT_EXPIRE)
+	if (act->kind != CKPT_ACT_EXPIRE &&
+	    !(act->kind == CKPT_ACT_MERGE && ckpt_step_state(step) == CKPT_STEP_DELETED))
 		ckpt_version_copy(step, act->record, act->record_len);
 	return 0;
 }
@@ -53,17 +54,18 @@ bool ckpt_version_was_done(struct ckpt_step *step, enum ckpt_act_kind kind, enum
 	return done;
 }
 
-static void take_summary(struct ckpt_step *step, struct ckpt_summary *ret, bool *ret_committed)
+static void take_summary(struct ckpt_step *step, struct ckpt_summary *ret, enum ckpt_step_state *ret_state)
 {
 	LOCK_SCOPE(&step->lock);
 
 	*ret = step->version->is;
-	*ret_committed = step->state == CKPT_STEP_COMMITTED;
+	*ret_state = step->state;
 }
 
-static int put_record(struct ckpt_step *step, enum ckpt_act_kind kind, struct ckpt_record *r, bool frees)
+// how: the kind, and what a MERGE says.
+static int put_record(struct ckpt_step *step, const struct ckpt_act *how, struct ckpt_record *r, bool frees)
 {
-	struct ckpt_act act = {.kind = kind};
+	struct ckpt_act act = *how;
 	CLEANUP_FREE void *data = NULL;
 	int rc = ckpt_sys.random(r->summary.nonce, sizeof(r->summary.nonce));
 
@@ -73,30 +75,61 @@ static int put_record(struct ckpt_step *step, enum ckpt_act_kind kind, struct ck
 	return rc ? rc : ckpt_version_act(step, &act, frees);
 }
 
-int ckpt_version_put(struct ckpt_step *step, enum ckpt_act_kind kind, ckpt_version_change_fn *change, void *arg,
-		     bool frees, struct ckpt_summary *ret_summary, bool *ret_changed)
+// That which deleted it, too.
+static int last_version(struct ckpt_step *step, uint32_t *ret_version)
+{
+	struct ckpt_said said;
+	int rc = ckpt_step_said(step->store, step->session, &said);
+
+	if (!rc)
+		*ret_version = said.last;
+	return rc;
+}
+
+static int put_version(struct ckpt_step *step, const struct ckpt_act *how, ckpt_version_change_fn *change, void *arg,
+		       bool frees, struct ckpt_summary *ret_summary, bool *ret_changed)
 {
 	struct ckpt_summary now;
+	enum ckpt_step_state state;
 	struct ckpt_record r;
-	bool committed;
+	uint32_t last = 0;
 	int rc = ckpt_follow_settle(step->store);
 
 	if (rc)
 		return rc;
-	take_summary(step, &now, &committed);
-	rc = committed ? ckpt_step_record(step, now.version, &r) : -ESTALE;
+	take_summary(step, &now, &state);
+	if (state == CKPT_STEP_DELETED && how->kind == CKPT_ACT_MERGE)
+		rc = last_version(step, &last);
+	else
+		rc = state == CKPT_STEP_COMMITTED ? 0 : -ESTALE;
+	if (!rc)
+		rc = ckpt_step_record(step, now.version, &r);
 	if (rc)
 		return rc;
 	r.summary.committed_ns = ckpt_sys.now_ns();
 	rc = change(arg, &r);
 	*ret_changed = !rc;
 	if (!rc) {
-		r.summary.version = now.version + 1; // the sequence stays: it makes no step the latest
-		rc = put_record(step, kind, &r, frees);
+		r.summary.version = MAX(now.version, last) + 1; // the sequence stays: it makes no step the latest
+		rc = put_record(step, how, &r, frees);
 	}
 	*ret_summary = r.summary;
 	ckpt_record_done(&r);
 	return MIN(rc, 0);
+}
+
+int ckpt_version_put(struct ckpt_step *step, enum ckpt_act_kind kind, ckpt_version_change_fn *change, void *arg,
+		     bool frees, struct ckpt_summary *ret_summary, bool *ret_changed)
+{
+	return put_version(step, &(struct ckpt_act){.kind = kind}, change, arg, frees, ret_summary, ret_changed);
+}
+
+int ckpt_version_merge(struct ckpt_step *step, uint32_t merged, ckpt_version_change_fn *change, void *arg,
+		       struct ckpt_summary *ret_summary, bool *ret_changed)
+{
+	const struct ckpt_act how = {.kind = CKPT_ACT_MERGE, .merged = merged};
+
+	return put_version(step, &how, change, arg, false, ret_summary, ret_changed);
 }
 
 static int put_flag(struct ckpt_step *step, uint32_t flag, bool on)
@@ -104,13 +137,13 @@ static int put_flag(struct ckpt_step *step, uint32_t flag, bool on)
 	struct ckpt_act act = {.kind = CKPT_ACT_FLAG, .time_ns = ckpt_sys.now_ns()};
 	struct ckpt_summary now;
 	uint32_t was;
-	bool committed;
+	enum ckpt_step_state state;
 	int rc = ckpt_follow_settle(step->store);
 
 	if (rc)
 		return rc;
-	take_summary(step, &now, &committed);
-	if (!committed)
+	take_summary(step, &now, &state);
+	if (state != CKPT_STEP_COMMITTED)
 		return -ESTALE;
 	was = (now.pinned ? CKPT_FLAG_PINNED : 0) | (now.temporary ? CKPT_FLAG_TEMPORARY : 0);
 	act.flags = on ? was | flag : was & ~flag;

@@ -24,6 +24,9 @@ typedef int ckpt_version_change_fn(void *arg, struct ckpt_record *record);
 // The next version, by its record. With *ret_changed false nothing was to do.
 int ckpt_version_put(struct ckpt_step *step, enum ckpt_act_kind kind, ckpt_version_change_fn *change, void *arg,
 		     bool frees, struct ckpt_summary *ret_summary, bool *ret_changed);
+// The same as a MERGE up to this version of the remote's log, of a step that may be in the trash.
+int ckpt_version_merge(struct ckpt_step *step, uint32_t merged, ckpt_version_change_fn *change, void *arg,
+		       struct ckpt_summary *ret_summary, bool *ret_changed);
 // Sets or drops a flag of it (act.h). What says in the error log what it could not be: "pinned". Takes store->acts_lock. -EBUSY: it is being
 // removed or changed.
 int ckpt_version_flag(struct ckpt_step *step, uint32_t flag, bool on, const char *what);

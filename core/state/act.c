@@ -2,12 +2,16 @@
 
 #include "core/base/util.h"
 
-// saved := replaces, record          amended := record          other := id, version, flags, time [lengths, folder id, name]
+// saved := replaces, record          amended := record          merged := version, record
+// other := id, version, flags, time [lengths, folder id, name]
 // set := time, before, lengths, key, value      tree := id of the folder, folder id, before, time, mode, type, lengths, uid, gid, name,
 //         content      objects := id, packs, manifests, name*
 enum {
 	SAVED_REPLACES = 0,
 	SAVED_RECORD = 40,
+
+	MERGED_VERSION = 0,
+	MERGED_RECORD = 8,
 
 	STEP = 0,
 	VERSION = 40,
@@ -66,7 +70,7 @@ void ckpt_plain_large_decode(const uint8_t content[CKPT_PLAIN_LARGE_BYTES], stru
 
 bool ckpt_act_has_record(enum ckpt_act_kind kind)
 {
-	return kind >= CKPT_ACT_SAVE && kind <= CKPT_ACT_NOTE;
+	return (kind >= CKPT_ACT_SAVE && kind <= CKPT_ACT_NOTE) || kind == CKPT_ACT_MERGE;
 }
 
 bool ckpt_act_is_on_tree(enum ckpt_act_kind kind)
@@ -102,16 +106,26 @@ static int take_uuid(const uint8_t *p, bool may_be_empty, char ret_uuid[CKPT_UUI
 	return ckpt_uuid_check(ret_uuid) && is_zero(p + CKPT_UUID_LEN, SAVED_RECORD - CKPT_UUID_LEN) ? 0 : -EBADMSG;
 }
 
+// What stands before it.
+static size_t record_at(enum ckpt_act_kind kind)
+{
+	return kind == CKPT_ACT_SAVE ? SAVED_RECORD : kind == CKPT_ACT_MERGE ? MERGED_RECORD : 0;
+}
+
 static int decode_record(const uint8_t *p, size_t len, struct ckpt_act *a)
 {
-	size_t at = a->kind == CKPT_ACT_SAVE ? SAVED_RECORD : 0;
+	size_t at = record_at(a->kind);
 
 	if (len <= at)
 		return -EBADMSG;
 	a->record = p + at;
 	a->record_len = len - at;
 	a->record_at = at;
-	return at ? take_uuid(p + SAVED_REPLACES, true, a->replaces) : 0;
+	if (a->kind == CKPT_ACT_SAVE)
+		return take_uuid(p + SAVED_REPLACES, true, a->replaces);
+	if (a->kind == CKPT_ACT_MERGE)
+		a->merged = ckpt_get32(p + MERGED_VERSION);
+	return a->kind != CKPT_ACT_MERGE || is_zero(p + MERGED_VERSION + 4, MERGED_RECORD - 4) ? 0 : -EBADMSG;
 }
 
 static int decode_names(const uint8_t *p, size_t len, struct ckpt_act *a)
@@ -283,7 +297,7 @@ int ckpt_act_decode(uint16_t kind, const void *body, size_t len, struct ckpt_act
 static size_t bytes_of(const struct ckpt_act *a)
 {
 	if (ckpt_act_has_record(a->kind))
-		return (a->kind == CKPT_ACT_SAVE ? SAVED_RECORD : 0) + a->record_len;
+		return record_at(a->kind) + a->record_len;
 	if (a->kind == CKPT_ACT_SET)
 		return SET_KEY + strlen(a->key) + a->value_len;
 	if (ckpt_act_is_on_tree(a->kind))
@@ -379,6 +393,8 @@ int ckpt_act_encode(const struct ckpt_act *a, void **ret_body, size_t *ret_len)
 		memcpy(p + len - a->record_len, a->record, a->record_len);
 		if (a->kind == CKPT_ACT_SAVE)
 			memcpy(p + SAVED_REPLACES, a->replaces, strnlen(a->replaces, CKPT_UUID_LEN));
+		if (a->kind == CKPT_ACT_MERGE)
+			ckpt_put32(p + MERGED_VERSION, a->merged);
 	}
 	rc = ckpt_act_decode((uint16_t)a->kind, p, len, &back);
 	if (rc) {

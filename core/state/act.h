@@ -1,7 +1,7 @@
 // The acts on a store, as the bodies of operations in its log (core/log/entry.h): bytes alone. FORMAT.md has every one of them; state.h
 // says what they do.
 //
-// SAVE to FLAG are acts on a step, which is meant by its id, the session that it was saved in: so an act follows its step to whatever name
+// SAVE to FLAG and MERGE are acts on a step, which is meant by its id, the session that it was saved in: so an act follows its step to whatever name
 // that has by then. MKDIR to MOVE are acts on the plain tree, the folders and files beside the steps, CONDEMN and HOLD on objects of the
 // remote: these are only in the log of a remote.
 //
@@ -36,7 +36,8 @@ enum ckpt_act_kind {
 	CKPT_ACT_CONDEMN, // packs and manifests of the remote are garbage: nobody names them from then on (condemned.h)
 	CKPT_ACT_HOLD,    // packs and manifests are there for a step that is not in the log yet
 	CKPT_ACT_DROP,    // what waits to be pushed of a step is not pushed; only in the log of a node (shared.h)
-	CKPT_ACT_KINDS,   // the first that is none
+	CKPT_ACT_MERGE, // as AMEND: the files have the changes of other nodes up to a version (shared.h); only in the log of a node
+	CKPT_ACT_KINDS, // the first that is none
 };
 
 #define CKPT_FLAG_PINNED 1u
@@ -55,9 +56,11 @@ struct ckpt_act {
 	char replaces[CKPT_UUID_LEN +
 		      1]; // SAVE: the listed step of that name, which goes to the trash; "": none has it
 	char folder_id[CKPT_FOLDER_ID_LEN + 1], name[CKPT_NAME_MAX + 1]; // RENAME, MKDIR to MOVE; the new ones
-	const void *record;                                              // SAVE to NOTE: as of record.h
+	const void *record;                                              // SAVE to NOTE, MERGE: as of record.h
 	size_t record_len;
-	size_t record_at;                 // decoded: its place in the body
+	size_t record_at; // decoded: its place in the body
+	uint32_t
+		merged; // MERGE: the newest version in the remote's log whose files it has; 0: that log has the step no more
 	char key[CKPT_VALUE_KEY_MAX + 1]; // SET: of a to z
 	// SET: the SEQ of the value that is there; 0: none is; CKPT_ACT_ANY: whatever is there. FILE to MOVE: the version that is there (plain.h);
 	// 0: none is, of FILE alone.

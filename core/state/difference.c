@@ -49,7 +49,7 @@ static void save(const struct ckpt_state *s, struct difference *d)
 	const struct ckpt_state_step *here = there ? ckpt_table_find(s, there->id) : NULL;
 	struct ckpt_act *a;
 
-	if (here && !here->deleted_by)
+	if ((here && !here->deleted_by) || ckpt_state_is_unmerged(d->c))
 		return;
 	a = add(d, CKPT_ACT_SAVE, d->c->is.version);
 	if (there)
@@ -69,10 +69,10 @@ static void rename_for_now(const struct ckpt_state *s, struct difference *d)
 {
 	struct ckpt_act *a = rename_it(d);
 
-	ckpt_state_conflict_name(a->name, d->c->is.name, s->host, 1);
+	ckpt_name_conflict(a->name, d->c->is.name, s->host, 1);
 	for (unsigned n = 2;
 	     ckpt_table_listed(s, a->folder_id, a->name) || ckpt_state_shared_listed(s, a->folder_id, a->name); n++)
-		ckpt_state_conflict_name(a->name, d->c->is.name, s->host, n);
+		ckpt_name_conflict(a->name, d->c->is.name, s->host, n);
 }
 
 static void flag(struct difference *d, uint32_t version)
@@ -94,20 +94,15 @@ static enum ckpt_act_kind kind_of(const struct ckpt_state_step *c)
 	return CKPT_ACT_REPACK;
 }
 
-// It was deleted here after its files were changed: nobody needs these before it is undeleted. What another node has deleted has the
-// changes of this one, and a step that another one has replaced is its older version.
-static bool keeps_files(const struct ckpt_state_step *c)
-{
-	return c->deleted_by > c->is.version && !ckpt_state_was_replaced(c);
-}
-
 // The last act that makes a version makes that which the step has here, or a later one.
 static void change_files_or_flags(struct difference *d, bool temporary)
 {
 	const struct ckpt_state_step *c = d->c;
 	uint32_t version = MAX(d->newest + 1, ckpt_state_newest(c));
 
-	if (ckpt_state_has_changed_files(c) && !keeps_files(c))
+	if (ckpt_state_is_unmerged(c) && !ckpt_state_keeps_files(c))
+		return; // it is put together first
+	if (ckpt_state_has_changed_files(c) && !ckpt_state_keeps_files(c))
 		add(d, kind_of(c), version);
 	else if (c->is.pinned != d->theirs->is.pinned || c->is.temporary != temporary ||
 		 d->newest < ckpt_state_newest(c))

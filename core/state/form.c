@@ -11,7 +11,7 @@
 // step     := deleted_by u32, versions u32, deleted_ns i64, version*, summary
 // version  := version u32, flags u32, committed i64, seq u64, offset u32, length u32, node u32 (its place above), uid u32, comm (16)
 // attached := seq of the remote's log u64, SHA-256 of that entry, length of host u32, changed u32, host, changed*
-// changed  := id (40), since u64, latest u64, flags u32, zero u32, [until u64, of a dropped one], [step as the remote's log has it]
+// changed  := id (40), since u64, latest u64, flags u32, merged u32, [until u64, of a dropped one], [step as the remote's log has it]
 // value    := seq u64, length of key u16, flags u16, length of text u32, key, text
 // there    := count u32, zero u32, value*
 
@@ -31,6 +31,7 @@ enum {
 	CHANGED_SINCE = 40,
 	CHANGED_LATEST = 48,
 	CHANGED_FLAGS = 56,
+	CHANGED_MERGED = 60,
 	CHANGED_GONE = 1,
 	CHANGED_SHARED = 2,
 	CHANGED_DROPPED = 4,
@@ -156,6 +157,7 @@ static int add_changed(struct bytes *b, const struct ckpt_state_step *c, const u
 	ckpt_put64(p + CHANGED_LATEST, c->latest);
 	ckpt_put32(p + CHANGED_FLAGS, (c->gone ? CHANGED_GONE : 0) | (c->shared ? CHANGED_SHARED : 0) |
 					      (ckpt_state_is_dropped(c) ? CHANGED_DROPPED : 0));
+	ckpt_put32(p + CHANGED_MERGED, c->merged);
 	if (ckpt_state_is_dropped(c)) {
 		p = add(b, UNTIL_BYTES);
 		if (!p)
@@ -432,11 +434,12 @@ static int take_changed(struct ckpt_state *s, struct cursor *c)
 {
 	const uint8_t *p = take(c, CHANGED_BYTES), *until = NULL;
 	uint32_t flags = p ? ckpt_get32(p + CHANGED_FLAGS) : 0;
-	struct ckpt_state_step *shared = NULL, *step;
+	struct ckpt_state_step *shared = NULL, *step, *of;
+	uint32_t merged;
 	char id[CKPT_UUID_LEN + 1] = "";
 	int rc;
 
-	if (!p || ckpt_get32(p + CKPT_UUID_LEN) || ckpt_get32(p + CHANGED_FLAGS + 4) ||
+	if (!p || ckpt_get32(p + CKPT_UUID_LEN) ||
 	    flags & ~(uint32_t)(CHANGED_GONE | CHANGED_SHARED | CHANGED_DROPPED) || !ckpt_get64(p + CHANGED_SINCE) ||
 	    ckpt_get64(p + CHANGED_LATEST) < ckpt_get64(p + CHANGED_SINCE))
 		return -EBADMSG;
@@ -448,10 +451,13 @@ static int take_changed(struct ckpt_state *s, struct cursor *c)
 	if (rc)
 		return rc;
 	step = ckpt_table_find(s, id);
-	rc = (shared && strcmp(shared->id, id)) || !step != !!(flags & CHANGED_GONE) || (step && step->since)
+	merged = ckpt_get32(p + CHANGED_MERGED);
+	of = shared ? shared : step;
+	rc = (shared && strcmp(shared->id, id)) || !step != !!(flags & CHANGED_GONE) || (step && step->since) ||
+			     (of && merged > ckpt_state_last(of))
 		     ? -EBADMSG
 		     : ckpt_shared_take(s, id, step, shared, ckpt_get64(p + CHANGED_SINCE),
-					ckpt_get64(p + CHANGED_LATEST));
+					ckpt_get64(p + CHANGED_LATEST), merged);
 	if (rc) {
 		ckpt_state_step_free(shared);
 	} else if (until) {

@@ -60,7 +60,7 @@ static int take_acts(struct ckpt_pulled *p, const char *store_id, size_t left)
 		int rc;
 
 		if (!ckpt_pulled_next(p, &cursor, &op) || op.kind == CKPT_ACT_SET || op.kind == CKPT_ACT_EXPIRE ||
-		    op.kind == CKPT_ACT_DROP || ckpt_act_is_of_remote(op.kind) ||
+		    op.kind == CKPT_ACT_DROP || op.kind == CKPT_ACT_MERGE || ckpt_act_is_of_remote(op.kind) ||
 		    ckpt_act_decode(op.kind, op.body, op.len, &a))
 			return -EBADMSG;
 		rc = check_record(store_id, &a);
@@ -103,7 +103,7 @@ static int check_operation(const char *store_id, const struct ckpt_operation *op
 	struct ckpt_act a;
 	int rc;
 
-	if (op->kind == CKPT_PULL_KIND)
+	if (op->kind == CKPT_PULL_KIND || op->kind == CKPT_ACT_MERGE)
 		return -EBADMSG;
 	if (op->kind >= CKPT_ACT_KINDS)
 		return op->required ? -ENOTSUP : 0;

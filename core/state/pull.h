@@ -6,9 +6,10 @@
 #pragma once
 
 #include "core/log/entry.h"
+#include "core/record/name.h"
 
 #define CKPT_PULL_KIND 256u // of an operation, beside those of act.h; only in the log of a node
-#define CKPT_PULL_HOST_MAX 63u
+#define CKPT_PULL_HOST_MAX CKPT_NAME_HOST_MAX
 
 struct ckpt_pull {
 	const char *

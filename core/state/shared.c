@@ -7,8 +7,6 @@
 #include "core/state/act.h"
 #include "core/state/table.h"
 
-#include <stdio.h>
-
 #define VERSIONS_OF_MERGE 3u // at most so many are added by one
 
 // --- Comparing --------------------------------------------------------------------------------------------------------
@@ -94,6 +92,31 @@ bool ckpt_state_was_replaced(const struct ckpt_state_step *step)
 	return step->deleted_by && !ckpt_state_version(step, step->deleted_by);
 }
 
+// Other files than the version with this number has, not only another place for them.
+static bool has_new_files(const struct ckpt_state_step *step, uint32_t known)
+{
+	for (size_t i = step->count; i-- > 0 && step->versions[i].version > known;)
+		if (!ckpt_state_same_files(&step->versions[i]))
+			return true;
+	return false;
+}
+
+bool ckpt_state_is_unmerged(const struct ckpt_state_step *c)
+{
+	return c->merged && ckpt_state_has_changed_files(c) && (!c->shared || has_new_files(c->shared, c->merged));
+}
+
+uint32_t ckpt_state_unmerged_theirs(const struct ckpt_state_step *c)
+{
+	return c->shared ? ckpt_state_newest_files(c->shared) : 0;
+}
+
+// What another node has deleted has the changes of this one, and a step that another one has replaced is its older version.
+bool ckpt_state_keeps_files(const struct ckpt_state_step *c)
+{
+	return c->deleted_by > c->is.version && !ckpt_state_was_replaced(c);
+}
+
 // --- Changed steps ------------------------------------------------------------------------------------------------------
 
 static int make_changed_room(struct ckpt_state *s, size_t more)
@@ -139,7 +162,7 @@ static void end_what_is_shared(struct ckpt_state *s)
 			end_change(s, i);
 }
 
-// An act of a PULL merges a change with that of another node: what was dropped stays so.
+// A MERGE, and an act of a PULL, put a change together with that of another node: what was dropped stays so.
 static void set_latest(struct ckpt_state_step *step, uint64_t number, bool of_pull)
 {
 	if (of_pull && ckpt_state_is_dropped(step))
@@ -160,6 +183,7 @@ static int keep(struct ckpt_state *s, const char *id, uint64_t number, bool of_p
 	if (!step->shared)
 		return -ENOMEM;
 	add_changed(s, step, number);
+	step->merged = ckpt_state_newest_files(step);
 	return 0;
 }
 
@@ -192,15 +216,23 @@ static int drop(struct ckpt_state *s, const struct ckpt_act *a)
 static int act_on(struct ckpt_state *s, const char *store_id, const struct ckpt_operation *op,
 		  const struct ckpt_span *at, const struct ckpt_act *a, const char *id, bool of_pull)
 {
-	int rc = keep(s, id, op->number, of_pull);
+	bool merges = of_pull || a->kind == CKPT_ACT_MERGE;
+	int rc = keep(s, id, op->number, merges);
 
 	if (!rc)
-		rc = keep(s, a->replaces, op->number, of_pull);
+		rc = keep(s, a->replaces, op->number, merges);
 	if (!rc)
 		rc = ckpt_state_act(s, store_id, op, at);
 	if (!rc && a->kind == CKPT_ACT_SAVE)
 		add_changed(s, ckpt_table_find(s, id), op->number);
 	return rc;
+}
+
+// What it says of a version that the remote's log does not have says nothing.
+static void set_merged(struct ckpt_state_step *step, uint32_t merged)
+{
+	if (step->shared ? ckpt_state_version(step->shared, merged) && merged > step->merged : !merged)
+		step->merged = merged;
 }
 
 // The session of the record is the step: it stands in the record's own place, that of other acts in the act.
@@ -242,6 +274,8 @@ static int own(struct ckpt_state *s, const char *store_id, const struct ckpt_ope
 				       : act_on(s, store_id, op, at, &a, id, of_pull);
 	if (rc >= 0)
 		ckpt_state_add_node(s, ckpt_state_node_place(s, op->node), op->node, op->number);
+	if (!rc && a.kind == CKPT_ACT_MERGE)
+		set_merged(ckpt_table_find(s, id), a.merged);
 	end_what_is_shared(s);
 	return rc;
 }
@@ -254,19 +288,6 @@ int ckpt_shared_own(struct ckpt_state *s, const char *store_id, const struct ckp
 
 // --- Names of conflicts ---------------------------------------------------------------------------------------------------
 
-void ckpt_state_conflict_name(char ret_name[CKPT_NAME_MAX + 1], const char *name, const char *host, unsigned n)
-{
-	char suffix[sizeof(CKPT_NAME_CONFLICT) + CKPT_PULL_HOST_MAX + 16];
-	const char *earlier = strstr(name, CKPT_NAME_CONFLICT);
-	size_t len = earlier && earlier != name ? (size_t)(earlier - name) : strlen(name), room;
-
-	snprintf(suffix, sizeof(suffix), n > 1 ? CKPT_NAME_CONFLICT "%s-%u" : CKPT_NAME_CONFLICT "%s", host, n);
-	room = CKPT_NAME_MAX - strlen(suffix);
-	while (len > room || (len && ((unsigned char)name[len] & 0xc0) == 0x80)) // a character whole
-		len--;
-	snprintf(ret_name, CKPT_NAME_MAX + 1, "%.*s%s", (int)len, name, suffix);
-}
-
 // Into the table, under a name that is free.
 static void put_back(struct ckpt_state *s, struct ckpt_state_step *step)
 {
@@ -274,15 +295,20 @@ static void put_back(struct ckpt_state *s, struct ckpt_state_step *step)
 
 	memcpy(name, step->is.name, sizeof(name));
 	for (unsigned n = 1; !step->deleted_by && ckpt_table_listed(s, step->is.folder_id, step->is.name); n++) {
-		ckpt_state_conflict_name(step->is.name, name, s->host, n);
+		ckpt_name_conflict(step->is.name, name, s->host, n);
 		step->is.number = -1;
 	}
 	ckpt_table_insert(s, step);
 }
 
+const char *ckpt_state_host(const struct ckpt_state *s)
+{
+	return s->host;
+}
+
 void ckpt_state_other_name(const struct ckpt_state *s, const char *name, unsigned n, char ret_name[CKPT_NAME_MAX + 1])
 {
-	ckpt_state_conflict_name(ret_name, name, s->host, n);
+	ckpt_name_conflict(ret_name, name, s->host, n);
 }
 
 // --- Merging ----------------------------------------------------------------------------------------------------------
@@ -307,15 +333,6 @@ static void merge_name(struct ckpt_state_step *is, const struct ckpt_state_step 
 	memcpy(is->is.folder_id, from->is.folder_id, sizeof(is->is.folder_id));
 	memcpy(is->is.name, from->is.name, sizeof(is->is.name));
 	is->is.number = from->is.number;
-}
-
-// Other files than the version with this number has, not only another place for them.
-static bool has_new_files(const struct ckpt_state_step *step, uint32_t known)
-{
-	for (size_t i = step->count; i-- > 0 && step->versions[i].version > known;)
-		if (!ckpt_state_same_files(&step->versions[i]))
-			return true;
-	return false;
 }
 
 // Where both have other files, those of this node come behind the others, which stay as an older version.
@@ -346,6 +363,7 @@ static void merge(const struct ckpt_state_step *base, const struct ckpt_state_st
 	is.cap = ours->cap;
 	is.since = ours->since;
 	is.latest = ours->latest;
+	is.merged = ours->merged;
 	is.shared = ours->shared;
 	is.dropped = ours->dropped;
 	is.until = ours->until;
@@ -465,12 +483,39 @@ static bool is_over(const struct pull *p, size_t i, bool by_us)
 	return !theirs && base && has_files_of(c, base);
 }
 
+// This node pushes no files before they have the changes of others.
+static void note_merged(struct ckpt_state_step *c, const struct ckpt_state_step *base, bool by_us)
+{
+	bool ours = by_us && (!base || has_new_files(c->shared, ckpt_state_newest_files(base)));
+
+	if (ours || has_files_of(c, c->shared) || !has_new_files(c->shared, c->merged))
+		c->merged = ckpt_state_newest_files(c->shared);
+}
+
+// It has expired there, and has files of this node: so it is a step of its own, which is not the one that is gone.
+static void keep_alone(struct pull *p, struct ckpt_state_step *c)
+{
+	char name[CKPT_NAME_MAX + 1];
+
+	if (ckpt_state_keeps_files(c))
+		return;
+	memcpy(name, c->is.name, sizeof(name));
+	ckpt_name_conflict(c->is.name, name, p->s->host, 1);
+	c->is.number = -1;
+	c->deleted_by = 0;
+	c->deleted_ns = 0;
+}
+
 static void settle(struct pull *p, size_t i, bool by_us)
 {
 	struct ckpt_state_step *c = p->s->changed[i], *base = p->bases[i];
 
 	if (!by_us && base && c->shared && !c->gone && !is_as_it_was(c->shared, base))
 		merge(base, c->shared, c);
+	if (c->shared && !c->gone)
+		note_merged(c, base, by_us);
+	else if (!c->shared && base && !c->gone && !has_files_of(c, base))
+		keep_alone(p, c);
 }
 
 static void drop_what_is_over(struct pull *p, bool by_us)
@@ -704,7 +749,7 @@ static struct ckpt_state_step *new_gone(const char *id, const struct ckpt_state_
 }
 
 int ckpt_shared_take(struct ckpt_state *s, const char *id, struct ckpt_state_step *step, struct ckpt_state_step *shared,
-		     uint64_t since, uint64_t latest)
+		     uint64_t since, uint64_t latest, uint32_t merged)
 {
 	int rc = make_changed_room(s, 1);
 
@@ -715,6 +760,7 @@ int ckpt_shared_take(struct ckpt_state *s, const char *id, struct ckpt_state_ste
 	step->shared = shared;
 	add_changed(s, step, since);
 	step->latest = latest;
+	step->merged = merged;
 	return 0;
 }
 

@@ -11,8 +11,11 @@
 // it since they were the same; where both did, that of this node, but:
 //   name     whose name was taken meanwhile is called NAME.conflict-HOST, -2, -3 ...; nothing goes for want of a name
 //   deleted  a step that the other has pinned stays; a step that the other has deleted stays deleted, with the changes of both
-//   expired  a step that the other has expired is a step of this node alone, if this node has changed its files; else it is gone
-//   files    those of this node, as the next version: those of the remote stay as an older one; or what an act of the PULL says
+//   expired  a step that the other has expired is a step of this node alone, if this node has changed its files: NAME.conflict-HOST,
+//            with the files that it has added or changed. Else it is gone
+//   files    those of both, path by path. This needs manifests, which are no business of a state. So the files are those of this node
+//            first, as the next version, and the step is unmerged: nothing of its files is pushed. Then core/save/reunite.c puts them
+//            together, in an act MERGE, which says up to which version of the remote's log it has all changes
 // Files of a step that was deleted here after they were changed are not pushed before it is undeleted, here or elsewhere.
 // So all nodes that have read the same log, and have nothing to push, show the same, but for such files.
 //
@@ -38,9 +41,17 @@ const char *ckpt_state_changed_value(const struct ckpt_state *state, const char 
 // The listed step of this name in the remote's log; NULL: none.
 const struct ckpt_state_step *ckpt_state_shared_listed(const struct ckpt_state *state, const char *folder_id,
 						       const char *name);
+// Of this node, in names of conflicts; borrowed. NULL: there is no remote.
+const char *ckpt_state_host(const struct ckpt_state *state);
 // The name of a step whose own was taken by another node: the n-th, from 1. name is not ret_name.
 void ckpt_state_other_name(const struct ckpt_state *state, const char *name, unsigned n,
 			   char ret_name[CKPT_NAME_MAX + 1]);
+// Its files do not have the changes of other nodes yet, or too much of a step that has expired. was: the version that both began with. theirs:
+// that of the remote's log, with the changes; 0: it has expired there.
+bool ckpt_state_is_unmerged(const struct ckpt_state_step *changed);
+uint32_t ckpt_state_unmerged_theirs(const struct ckpt_state_step *changed);
+// It was deleted here after its files had changed: they are not pushed before it is undeleted.
+bool ckpt_state_keeps_files(const struct ckpt_state_step *changed);
 // Its files are other ones than those that the remote's log has.
 bool ckpt_state_has_changed_files(const struct ckpt_state_step *changed);
 // It was dropped, and nothing has changed it since.
@@ -61,9 +72,9 @@ int ckpt_state_jump(struct ckpt_state *state, const struct ckpt_operation *op, c
 
 // --- For core/state -----------------------------------------------------------------------------------------------------
 
-// A changed step of a snapshot: step is in the table, or NULL where it is gone. On success it has shared. 0, -ENOMEM.
+// A changed step of a snapshot, with the fields of state.h: step is in the table, or NULL where it is gone. On success it has shared. 0, -ENOMEM.
 int ckpt_shared_take(struct ckpt_state *s, const char *id, struct ckpt_state_step *step, struct ckpt_state_step *shared,
-		     uint64_t since, uint64_t latest);
+		     uint64_t since, uint64_t latest, uint32_t merged);
 void ckpt_shared_done(struct ckpt_state *s);
 int ckpt_shared_own(struct ckpt_state *s, const char *store_id, const struct ckpt_operation *op,
 		    const struct ckpt_span *at);

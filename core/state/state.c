@@ -52,6 +52,7 @@ static enum ckpt_state_files files_of(enum ckpt_act_kind kind)
 	case CKPT_ACT_RESTORE:
 		return CKPT_FILES_SAVED;
 	case CKPT_ACT_AMEND:
+	case CKPT_ACT_MERGE:
 		return CKPT_FILES_EDITED;
 	case CKPT_ACT_REPACK:
 		return CKPT_FILES_REPACKED;
@@ -295,6 +296,8 @@ static int apply_act(struct ckpt_state *s, const char *store_id, const struct ck
 
 	if (rc)
 		return rc;
+	if (a.kind == CKPT_ACT_MERGE && (!s->host || s->plains.version))
+		return CKPT_STATE_VOID;
 	if (a.kind == CKPT_ACT_SET)
 		return ckpt_values_act(&s->values, &a, at->seq, s->plains.version >> CKPT_PLAIN_INDEX_BITS);
 	if (ckpt_act_is_on_tree(a.kind))

@@ -55,6 +55,7 @@ struct ckpt_state_step {
 	size_t count, cap;
 	// Of a store with a remote, whose log has this step otherwise, or not at all (shared.h); else zeros.
 	uint64_t since, latest;  // the numbers of the acts that began it, and that changed it last
+	uint32_t merged;         // the newest version there with the files that those here were made of; 0: none
 	bool gone;               // it has expired here, and is found no more
 	uint64_t dropped, until; // of DROP: `latest` then; and the place of the first step behind it that was pushed
 	struct ckpt_state_step *shared; // as the remote's log has it; NULL: it has none

@@ -67,6 +67,7 @@ struct ckpt_state_step *ckpt_state_step_clone(const struct ckpt_state_step *of)
 	step->versions = NULL;
 	step->shared = NULL;
 	step->since = step->latest = step->dropped = step->until = 0;
+	step->merged = 0;
 	step->count = step->cap = 0;
 	if (ckpt_state_make_room(step, of->count)) {
 		ckpt_state_step_free(step);

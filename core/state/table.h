@@ -75,8 +75,6 @@ uint32_t ckpt_state_newest(const struct ckpt_state_step *step);
 int ckpt_state_make_room(struct ckpt_state_step *step, size_t versions); // so many more; 0, -ENOMEM
 void ckpt_state_add_version(struct ckpt_state_step *step, const struct ckpt_span *record, enum ckpt_act_kind kind,
 			    const struct ckpt_state_by *by);
-// NAME.conflict-HOST, and NAME.conflict-HOST-n for n over 1; NAME is cut if it is too long. name: not ret_name.
-void ckpt_state_conflict_name(char ret_name[CKPT_NAME_MAX + 1], const char *name, const char *host, unsigned n);
 bool ckpt_state_may_expire(const struct ckpt_state_step *step, uint32_t last);
 // An operation but for PULL, in a state whose table is the whole of it. Its node has room.
 int ckpt_state_act(struct ckpt_state *s, const char *store_id, const struct ckpt_operation *op,

@@ -108,7 +108,8 @@ static struct ckpt_manifest *make(const struct tree *t, const char *session)
 
 // --- Merging ------------------------------------------------------------------------------------------------------------
 
-static unsigned brought;
+static unsigned brought, conflicts;
+static const char *host; // NULL: without conflict copies
 
 static int bring(void *arg __attribute__((unused)), struct ckpt_entry *e)
 {
@@ -117,11 +118,24 @@ static int bring(void *arg __attribute__((unused)), struct ckpt_entry *e)
 	return 0;
 }
 
+static int conflict(void *arg __attribute__((unused)), const char *path, const char *copy)
+{
+	ck_assert(*path && (!copy || strstr(copy, ".conflict-h")));
+	conflicts++;
+	return 0;
+}
+
 static int merge(struct ckpt_manifest *was, struct ckpt_manifest *own, struct ckpt_manifest *other, bool own_wins,
 		 struct ckpt_manifest **ret, int *ret_dirs)
 {
-	const struct ckpt_merge how = {
-		.was = was, .own = own, .other = other, .own_wins = own_wins, .session = OURS, .bring = bring};
+	const struct ckpt_merge how = {.was = was,
+				       .own = own,
+				       .other = other,
+				       .own_wins = own_wins,
+				       .session = OURS,
+				       .host = host,
+				       .conflict = conflict,
+				       .bring = bring};
 	struct ckpt_manifest_writer *w;
 	int rc = ckpt_merge(&how, &w, ret_dirs);
 
@@ -179,6 +193,64 @@ static void check(const struct tree *was, const struct tree *own, const struct t
 	ckpt_manifest_unref(a);
 	ckpt_manifest_unref(b);
 }
+
+static bool is_copy(const struct ckpt_manifest *m, const char *path, char text)
+{
+	struct ckpt_entry e;
+	uint32_t index;
+
+	ck_ok(ckpt_manifest_lookup(m, path, &index));
+	ckpt_manifest_entry(m, index, &e);
+	return e.conflict && e.nlink == 1 && e.mtime_s == text;
+}
+
+// The weaker side's text of a path that both have changed stays beside it. Once: a second merge of the same finds it there.
+static void check_copies(const struct tree *was, const struct tree *own, const struct tree *other, bool own_wins)
+{
+	struct ckpt_manifest *w = make(was, OURS), *a = make(own, OURS), *b = make(other, THEIRS), *is = a, *again;
+	unsigned copies = 0, expected = 0, before = conflicts;
+	int dirs, rc = merge(w, a, b, own_wins, &is, &dirs);
+
+	ck_assert_int_ge(rc, 0);
+	for (size_t i = 0; i < PATHS; i++) {
+		char x = was->text[i], y = own->text[i], z = other->text[i], weaker = own_wins ? z : y;
+		bool both = x != y && x != z && y != z;
+		char copy[80];
+
+		snprintf(copy, sizeof(copy), "%s.conflict-h", paths[i]);
+		ck_assert_int_eq(text_at(is, paths[i]), merged(x, y, z, own_wins));
+		ck_assert_int_eq(text_at(is, copy), both ? weaker : 0);
+		ck_assert(!both || !weaker || is_copy(is, copy, weaker));
+		expected += both;
+		copies += both && weaker;
+	}
+	ck_assert_uint_eq(conflicts - before, expected);
+	ck_assert_int_eq(ckpt_manifest_has_conflicts(is), copies > 0);
+	ck_assert_int_eq(merge(w, is, b, own_wins, &again, &dirs), 1);
+	if (is != a)
+		ckpt_manifest_unref(is);
+	ckpt_manifest_unref(w);
+	ckpt_manifest_unref(a);
+	ckpt_manifest_unref(b);
+}
+
+START_TEST(what_the_weaker_side_has_changed_stays_as_a_copy)
+{
+	unsigned seed = 2;
+
+	host = "h";
+	for (unsigned i = 0; i < 2000; i++) {
+		struct tree was = {{0}}, own, other;
+
+		random_tree(&was, &seed, PATHS);
+		own = other = was;
+		random_tree(&own, &seed, (unsigned)rand_r(&seed) % 6);
+		random_tree(&other, &seed, (unsigned)rand_r(&seed) % 6);
+		check_copies(&was, &own, &other, rand_r(&seed) & 1);
+	}
+	ck_assert_uint_gt(conflicts, 400);
+}
+END_TEST
 
 START_TEST(each_path_is_as_the_side_has_it_that_has_changed_it)
 {
@@ -288,6 +360,29 @@ START_TEST(one_number_for_two_files_is_refused)
 }
 END_TEST
 
+// With all that is in it.
+START_TEST(directory_of_the_weaker_side_is_a_copy)
+{
+	struct ckpt_manifest *dir = one("d/x", 'A', 1001), *changed = one("d/x", 'B', 1002),
+			     *file = one("d", 'C', 1003), *is;
+	uint32_t index;
+	int dirs;
+
+	host = "h";
+	ck_ok(merge(dir, changed, file, false, &is, &dirs));
+	ck_assert_int_eq(text_at(is, "d"), 'C');
+	ck_assert_int_eq(text_at(is, "d.conflict-h/x"), 'B');
+	ck_ok(ckpt_manifest_lookup(is, "d.conflict-h/x", &index));
+	ck_assert(ckpt_manifest_in_conflict(is, index) && !ckpt_manifest_in_conflict(is, 0));
+	ck_ok(ckpt_manifest_lookup(is, "d", &index));
+	ck_assert(!ckpt_manifest_in_conflict(is, index));
+	ckpt_manifest_unref(is);
+	ckpt_manifest_unref(dir);
+	ckpt_manifest_unref(changed);
+	ckpt_manifest_unref(file);
+}
+END_TEST
+
 // --- Copies -------------------------------------------------------------------------------------------------------------
 
 static uint64_t number_before(void *arg __attribute__((unused)), bool of_own, uint64_t ino)
@@ -326,6 +421,8 @@ int main(void)
 	TCase *tcase = tcase_create("manifests");
 
 	tcase_add_test(tcase, each_path_is_as_the_side_has_it_that_has_changed_it);
+	tcase_add_test(tcase, what_the_weaker_side_has_changed_stays_as_a_copy);
+	tcase_add_test(tcase, directory_of_the_weaker_side_is_a_copy);
 	tcase_add_test(tcase, nothing_is_made_where_the_other_side_has_changed_nothing);
 	tcase_add_test(tcase, directory_in_the_place_of_a_file);
 	tcase_add_test(tcase, file_in_the_place_of_a_directory_in_which_something_was_changed);

@@ -33,6 +33,7 @@ static struct {
 } entries[ENTRIES_MAX], snapshots[ENTRIES_MAX]; // of the remote's log, from 1, and behind each that has one
 static uint64_t end;
 static uint64_t nonces;
+static uint32_t merged; // of the next MERGE
 static unsigned ids;
 
 // --- Nodes --------------------------------------------------------------------------------------------------------------
@@ -115,7 +116,7 @@ static int act(struct node *n, const struct ckpt_act *a)
 
 static int act_with(struct node *n, enum ckpt_act_kind kind, struct ckpt_summary *sum, const char *replaces)
 {
-	struct ckpt_act a = {.kind = kind};
+	struct ckpt_act a = {.kind = kind, .merged = merged};
 	CLEANUP_FREE void *record = NULL;
 
 	ckpt_put64(sum->nonce, ++nonces);
@@ -271,6 +272,25 @@ static const struct ckpt_state_step *first_of(struct node *n, bool stuck, struct
 	return first;
 }
 
+// As core/save/reunite.c does, but for the manifests, before anything is pushed.
+static void merge_all(struct node *n)
+{
+	size_t count;
+	struct ckpt_state_step *const *changed = ckpt_state_changed(n->state, &count);
+
+	for (size_t i = 0; i < count; i++) {
+		struct ckpt_summary sum = changed[i]->is;
+
+		if (!ckpt_state_is_unmerged(changed[i]) || ckpt_state_keeps_files(changed[i]))
+			continue;
+		merged = ckpt_state_unmerged_theirs(changed[i]);
+		sum.version = next_version(changed[i]);
+		ck_ok(act_with(n, CKPT_ACT_MERGE, &sum, ""));
+		ck_assert(!ckpt_state_is_unmerged(ckpt_state_step(n->state, sum.session)));
+		changed = ckpt_state_changed(n->state, &count);
+	}
+}
+
 // reads: else the answer was lost, and the node has not looked yet.
 static bool push_next(struct node *n, bool reads)
 {
@@ -280,6 +300,7 @@ static bool push_next(struct node *n, bool reads)
 	size_t count;
 
 	pull_all(n);
+	merge_all(n);
 	for (int stuck = 0; stuck < 2 && !first; stuck++)
 		first = first_of(n, stuck, acts, &count);
 	if (!first)
@@ -792,11 +813,103 @@ START_TEST(amendment_of_what_has_expired_is_a_step_of_its_own)
 	ck_ok(amend(US, listed(US, "1000")));
 	ck_ok(plain(THEM, CKPT_ACT_DELETE, listed(THEM, "1000"), 0));
 	ck_ok(plain(THEM, CKPT_ACT_EXPIRE, step_of(THEM, id), 0));
-	save(THEM, "1000");
+	if (_i) // the name is taken, or free
+		save(THEM, "1000");
 	push_all(THEM);
+	pull_all(US);
+	ck_assert(ckpt_state_is_unmerged(listed(US, "1000.conflict-h0"))); // it has files that have expired
+	ck_assert_uint_eq(ckpt_state_unmerged_theirs(listed(US, "1000.conflict-h0")), 0);
+	ck_assert_uint_eq(listed(US, "1000.conflict-h0")->merged, 1);
+	meet();
+	for (unsigned i = 0; i < NODES; i++) {
+		const struct ckpt_state_step *step = listed(&nodes[i], "1000.conflict-h0");
+
+		ck_assert_str_eq(step->id, id);
+		ck_assert_int_eq(step->is.number, -1);
+	}
+	finish();
+}
+END_TEST
+
+// The node waits until both are put together: neither's files are lost in the version that all nodes have.
+START_TEST(amendments_of_two_nodes_are_put_together_before_they_are_pushed)
+{
+	const struct ckpt_state_step *step;
+	struct ckpt_act acts[CKPT_DIFFERENCE_MAX];
+
+	begin();
+	share("1000");
+	ck_ok(amend(US, listed(US, "1000")));
+	ck_ok(amend(THEM, listed(THEM, "1000")));
+	ck_ok(amend(THEM, listed(THEM, "1000")));
+	push_all(THEM);
+	pull_all(US);
+	step = listed(US, "1000");
+	ck_assert(ckpt_state_is_unmerged(step));
+	ck_assert_uint_eq(step->merged, 1);
+	ck_assert_uint_eq(ckpt_state_unmerged_theirs(step), 3);
+	ck_assert_uint_eq(ckpt_state_difference(US->state, step, false, acts), 0);
+	if (_i)
+		replace_by_its_snapshot(US);
+	ck_ok(amend(US, listed(US, "1000"))); // this one does not have the other's files either
+	step = listed(US, "1000");
+	ck_assert(ckpt_state_is_unmerged(step));
+	merge_all(US);
+	step = listed(US, "1000");
+	ck_assert_uint_eq(step->merged, 3);
+	ck_assert_uint_eq(ckpt_state_difference(US->state, step, false, acts), 1);
+	ck_assert_int_eq(acts[0].kind, CKPT_ACT_AMEND);
+	ck_ok(amend(THEM, listed(THEM, "1000"))); // and once more meanwhile
+	push_all(THEM);
+	pull_all(US);
+	ck_assert(ckpt_state_is_unmerged(listed(US, "1000")));
+	ck_assert_uint_eq(listed(US, "1000")->merged, 3);
 	meet();
 	for (unsigned i = 0; i < NODES; i++)
-		ck_assert_str_eq(listed(&nodes[i], "1000.conflict-h0")->id, id);
+		ck_assert_uint_eq(changes(&nodes[i]), 0);
+	finish();
+}
+END_TEST
+
+// A merge says which version of the remote's log it has. Without a remote it says nothing, and none is in its log.
+START_TEST(merge_of_a_version_that_is_not_there_leaves_it_unmerged)
+{
+	struct ckpt_summary sum;
+
+	begin();
+	share("1000");
+	ck_ok(amend(US, listed(US, "1000")));
+	ck_ok(amend(THEM, listed(THEM, "1000")));
+	push_all(THEM);
+	pull_all(US);
+	for (merged = 0; merged < 10; merged++) {
+		if (merged == 2)
+			continue;
+		sum = listed(US, "1000")->is;
+		sum.version = next_version(listed(US, "1000"));
+		ck_ok(act_with(US, CKPT_ACT_MERGE, &sum, ""));
+		ck_assert(ckpt_state_is_unmerged(listed(US, "1000")));
+	}
+	finish();
+}
+END_TEST
+
+// A repacked version has the files that were there before.
+START_TEST(amendment_beside_new_packs_is_merged)
+{
+	struct ckpt_summary sum;
+
+	begin();
+	share("1000");
+	ck_ok(amend(US, listed(US, "1000")));
+	sum = listed(THEM, "1000")->is;
+	sum.version = 2;
+	ck_ok(act_with(THEM, CKPT_ACT_REPACK, &sum, ""));
+	push_all(THEM);
+	pull_all(US);
+	ck_assert(!ckpt_state_is_unmerged(listed(US, "1000")));
+	ck_assert_uint_eq(listed(US, "1000")->is.files, 5 + 1);
+	meet();
 	finish();
 }
 END_TEST
@@ -1417,7 +1530,10 @@ int main(void)
 	tcase_add_test(met, amendment_of_what_was_deleted_goes_to_the_trash);
 	tcase_add_loop_test(met, change_of_what_was_deleted_here_is_pushed_when_it_is_undeleted, 0, 2);
 	tcase_add_test(met, what_was_deleted_with_changes_may_be_pinned_by_others);
-	tcase_add_test(met, amendment_of_what_has_expired_is_a_step_of_its_own);
+	tcase_add_loop_test(met, amendment_of_what_has_expired_is_a_step_of_its_own, 0, 2);
+	tcase_add_loop_test(met, amendments_of_two_nodes_are_put_together_before_they_are_pushed, 0, 2);
+	tcase_add_test(met, merge_of_a_version_that_is_not_there_leaves_it_unmerged);
+	tcase_add_test(met, amendment_beside_new_packs_is_merged);
 	tcase_add_test(met, undeletion_under_a_name_that_was_taken);
 	tcase_add_test(met, undeletion_of_what_has_expired_is_nothing);
 	tcase_add_test(met, expiry_of_what_was_undeleted_is_nothing);

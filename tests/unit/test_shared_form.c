@@ -239,7 +239,7 @@ START_TEST(each_bit_that_is_flipped_is_seen_or_is_another_state)
 END_TEST
 
 // The place of the change of step 1, which is the first.
-enum { CHANGED_BYTES = 64, SINCE = 40, LATEST = 48, FLAGS = 56 };
+enum { CHANGED_BYTES = 64, SINCE = 40, LATEST = 48, FLAGS = 56, MERGED = 60, MERGED_MOST = 20 };
 
 static uint8_t *change_of(uint8_t *bytes, size_t len, const char *name)
 {
@@ -248,7 +248,7 @@ static uint8_t *change_of(uint8_t *bytes, size_t len, const char *name)
 
 	step_id(id, name);
 	for (size_t i = 0; i + CHANGED_BYTES <= len; i++)
-		if (!memcmp(bytes + i, id, CKPT_UUID_LEN) && !ckpt_get32(bytes + i + FLAGS + 4) &&
+		if (!memcmp(bytes + i, id, CKPT_UUID_LEN) && ckpt_get32(bytes + i + MERGED) <= MERGED_MOST &&
 		    ckpt_get32(bytes + i + FLAGS) <= 3 && ckpt_get64(bytes + i + SINCE) &&
 		    ckpt_get64(bytes + i + SINCE) <= number)
 			last = bytes + i;
@@ -262,7 +262,8 @@ static const struct {
 	uint32_t is;
 } changes[] = {
 	{"1", CKPT_UUID_LEN, 1}, // zeros
-	{"1", FLAGS + 4, 1},     {"1", SINCE, 0}, {"1", LATEST, 1},
+	{"1", MERGED, 1000},     // no version
+	{"1", SINCE, 0},         {"1", LATEST, 1},
 	{"1", FLAGS, 7},         {"1", FLAGS, 1}, // gone, and the remote never had it
 	{"1", FLAGS, 3},                          // gone, and there
 	{"3", FLAGS, 2},                          // not gone, and not there

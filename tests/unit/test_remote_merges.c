@@ -1,0 +1,363 @@
+// Versions of one step that two nodes have made at the same time, without a save: what each row of REMOTE.md section 4 says of an AMEND. The
+// first in the remote's log wins, path by path; what the other node has stays as a conflict copy.
+#include "tests/support/two_nodes.h"
+
+#include "core/save/amend_move.h"
+
+// --- Acts, each a version ---------------------------------------------------------------------------------------------
+
+static void add(struct node *n, const char *path, const char *text)
+{
+	struct ckpt_step *step = find(n, NAME);
+	char raw[CKPT_AMENDING_RAW_MAX];
+
+	ck_ok(put_added(step, path, text, raw));
+	ck_ok(ckpt_amend_add(step, path));
+	ckpt_amending_forget(step, path);
+	ckpt_step_unref(step);
+}
+
+static void take_out(struct node *n, const char *path)
+{
+	struct ckpt_step *step = find(n, NAME);
+
+	ck_ok(ckpt_amend_remove(step, path));
+	ckpt_step_unref(step);
+}
+
+static void set_mode(struct node *n, const char *path, uint32_t mode)
+{
+	const struct ckpt_attributes_new what = {.which = CKPT_ATTRIBUTE_MODE, .mode = mode};
+	struct ckpt_step *step = find(n, NAME);
+	struct ckpt_manifest *m = ckpt_staged_manifest(step);
+	struct ckpt_entry e;
+	uint32_t index;
+
+	ck_ok(ckpt_manifest_lookup(m, path, &index));
+	ckpt_manifest_entry(m, index, &e);
+	ck_ok(ckpt_change_attributes(step, m, &e, &what));
+	ck_ok(ckpt_change_publish(step));
+	ckpt_manifest_unref(m);
+	ckpt_step_unref(step);
+}
+
+static void push(struct node *n)
+{
+	work(n);
+	WAIT_UNTIL(is_idle(n));
+}
+
+static bool is_copy(const struct node *n, const char *name, const char *path)
+{
+	struct ckpt_step *step = find(n, name);
+	struct ckpt_manifest *m = ckpt_staged_manifest(step);
+	struct ckpt_entry e;
+	uint32_t index;
+
+	ck_ok(ckpt_manifest_lookup(m, path, &index));
+	ckpt_manifest_entry(m, index, &e);
+	ckpt_manifest_unref(m);
+	ckpt_step_unref(step);
+	return e.conflict;
+}
+
+static size_t listed(const struct node *n)
+{
+	struct ckpt_step **steps;
+	size_t count;
+
+	ck_ok(ckpt_step_list(n->store, NULL, 1u << CKPT_STEP_COMMITTED, &steps, &count));
+	ckpt_step_list_free(steps, count);
+	return count;
+}
+
+// b is idle when all of it is in the log; a reads that by itself.
+static void meet_now(void)
+{
+	work(&b);
+	WAIT_UNTIL(is_idle(&a) && is_idle(&b) && position(&a) == position(&b));
+}
+
+static void check_both(const char *path, const char *text)
+{
+	check(NAME, path, text);
+	WAIT_UNTIL(has_text(&a, NAME, path, text));
+}
+
+// --- Other paths --------------------------------------------------------------------------------------------------------
+
+// _i: b takes it in at its next turn, or knows it before.
+START_TEST(additions_of_other_paths_are_both_there)
+{
+	add(&b, "new.json", "new of b");
+	add(&a, "added", "of a");
+	add(&a, "more", "more of a");
+	push(&a);
+	if (_i)
+		take_in(&b, FOLLOWED);
+	add(&b, "newer.json", "newer of b");
+	meet_now();
+	check_both("new.json", "new of b");
+	check_both("newer.json", "newer of b");
+	check_both("added", "of a");
+	check_both("more", "more of a");
+	check_both("config.json", "of the save");
+	ck_assert_uint_eq(listed(&a), 1);
+	ck_assert_uint_eq(ckpt_save_errors(b.store, NAME), 0);
+}
+END_TEST
+
+START_TEST(removals_and_modes_of_other_paths_are_both_there)
+{
+	take_out(&b, "config.json");
+	set_mode(&b, "d/x", 0604);
+	add(&a, "added", "of a");
+	take_out(&a, "other.json");
+	push(&a);
+	meet_now();
+	check_both("config.json", NULL);
+	check_both("other.json", NULL);
+	check_both("added", "of a");
+	ck_assert_uint_eq(mode_of(&a, "d/x"), 0604);
+	ck_assert_uint_eq(mode_of(&b, "d/x"), 0604);
+	ck_assert_uint_eq(ckpt_save_errors(b.store, NAME), 0);
+}
+END_TEST
+
+// A step that is put together and not pushed yet meets another version. Each is taken from where the last one ended.
+START_TEST(what_comes_after_a_merge_is_no_conflict)
+{
+	struct ckpt_step *step;
+	struct ckpt_manifest *was;
+
+	add(&b, "new.json", "new of b");
+	set_mode(&a, "config.json", 0640);
+	push(&a);
+	take_in(&b, FOLLOWED);
+	step = find(&b, NAME);
+	ckpt_lock_take(&b.store->acts_lock);
+	{
+		struct ckpt_step *into;
+
+		ck_ok(ckpt_reunite(step, &into, &was));
+		ck_assert_ptr_eq(into, step);
+		ckpt_step_unref(into);
+	}
+	ckpt_lock_drop(&b.store->acts_lock);
+	ckpt_manifest_unref(was);
+	ckpt_step_unref(step);
+	ck_assert_uint_eq(mode_of(&b, "config.json"), 0640);
+	set_mode(&a, "config.json", 0600);
+	push(&a);
+	meet_now();
+	ck_assert_uint_eq(mode_of(&b, "config.json"), 0600);
+	check_both("new.json", "new of b");
+	ck_assert_uint_eq(ckpt_save_errors(b.store, NAME), 0);
+	check_both(copy_of("config.json"), NULL);
+}
+END_TEST
+
+// --- The same path ------------------------------------------------------------------------------------------------------
+
+START_TEST(path_that_both_have_added_is_that_of_the_first)
+{
+	add(&b, "d/new.json", "new of b");
+	add(&b, "beside", "of b");
+	add(&a, "d/new.json", "new of a");
+	push(&a);
+	meet_now();
+	check_both("d/new.json", "new of a");
+	check_both(copy_of("d/new.json"), "new of b");
+	check_both("beside", "of b");
+	ck_assert(is_copy(&a, NAME, copy_of("d/new.json")) && is_copy(&b, NAME, copy_of("d/new.json")));
+	ck_assert(!is_copy(&a, NAME, "d/new.json"));
+	ck_assert_uint_eq(listed(&b), 1);
+	ck_assert_uint_eq(ckpt_save_errors(b.store, NAME), 1);
+	ck_assert_uint_eq(ckpt_save_errors(a.store, NAME), 0);
+}
+END_TEST
+
+START_TEST(second_copy_of_a_path_has_a_number)
+{
+	static char first[PATH_MAX], second[PATH_MAX + 4];
+
+	add(&b, "new.json", "new of b");
+	add(&a, "new.json", "new of a");
+	push(&a);
+	meet_now();
+	snprintf(first, sizeof(first), "%s", copy_of("new.json"));
+	snprintf(second, sizeof(second), "%s-2", first);
+	close_node(&b);
+	open_node(&b); // a new node, which has all of it, and does not exchange anything yet
+	take_out(&b, "new.json");
+	add(&b, "new.json", "newer of b");
+	take_out(&a, "new.json");
+	add(&a, "new.json", "newer of a");
+	push(&a);
+	meet_now();
+	check_both("new.json", "newer of a");
+	check_both(first, "new of b");
+	check_both(second, "newer of b");
+	ck_assert(is_copy(&a, NAME, first) && is_copy(&a, NAME, second));
+}
+END_TEST
+
+START_TEST(removal_of_what_the_other_has_changed_is_dropped)
+{
+	take_out(&b, "config.json");
+	set_mode(&a, "config.json", 0640);
+	push(&a);
+	meet_now();
+	check_both("config.json", "of the save");
+	ck_assert_uint_eq(mode_of(&b, "config.json"), 0640);
+	check_both(copy_of("config.json"), NULL);
+	ck_assert_uint_eq(ckpt_save_errors(b.store, NAME), 1);
+}
+END_TEST
+
+// It is what the other node does not have any more: so it stays as a copy alone.
+START_TEST(change_of_what_the_other_has_removed_is_a_copy)
+{
+	set_mode(&b, "d/x", 0604);
+	take_out(&a, "d");
+	push(&a);
+	meet_now();
+	check_both("d/x", NULL);
+	check_both(copy_of("d/x"), "of the save");
+	ck_assert(is_copy(&a, NAME, copy_of("d/x")));
+	ck_assert_uint_eq(ckpt_save_errors(b.store, NAME), 1);
+}
+END_TEST
+
+START_TEST(mode_is_a_change_of_its_path)
+{
+	set_mode(&b, "config.json", 0604);
+	set_mode(&a, "config.json", 0640);
+	push(&a);
+	meet_now();
+	ck_assert_uint_eq(mode_of(&a, "config.json"), 0640);
+	ck_assert_uint_eq(mode_of(&b, "config.json"), 0640);
+	check_both(copy_of("config.json"), "of the save");
+	ck_assert_uint_eq(mode_of(&a, copy_of("config.json")), 0604);
+}
+END_TEST
+
+START_TEST(new_name_is_a_change_of_both_its_paths)
+{
+	struct ckpt_step *step = find(&b, NAME);
+
+	ck_ok(ckpt_amend_move(step, &(struct ckpt_names){.from = "config.json", .to = "renamed.json"}));
+	ckpt_step_unref(step);
+	set_mode(&a, "config.json", 0640);
+	add(&a, "renamed.json", "of a");
+	push(&a);
+	meet_now();
+	check_both("config.json", "of the save"); // its removal is dropped
+	ck_assert_uint_eq(mode_of(&b, "config.json"), 0640);
+	check_both("renamed.json", "of a");
+	check_both(copy_of("renamed.json"), "of the save");
+	ck_assert_uint_eq(ckpt_save_errors(b.store, NAME), 2);
+}
+END_TEST
+
+// --- The step is gone ---------------------------------------------------------------------------------------------------
+
+static const char *session_of(const struct node *n)
+{
+	static char session[CKPT_UUID_LEN + 1];
+	struct ckpt_step *step = find(n, NAME);
+
+	memcpy(session, step->session, sizeof(session));
+	ckpt_step_unref(step);
+	return session;
+}
+
+static void delete_there(void)
+{
+	struct ckpt_step *step = find(&a, NAME);
+
+	ck_ok(ckpt_delete(step));
+	ckpt_step_unref(step);
+	push(&a);
+}
+
+// _i: and it was amended there before.
+START_TEST(amendment_of_what_was_deleted_is_in_the_trash)
+{
+	const char *session = session_of(&b);
+	struct ckpt_step *step;
+
+	add(&b, "new.json", "new of b");
+	if (_i)
+		add(&a, "added", "of a");
+	delete_there();
+	meet_now();
+	ck_assert(is_deleted(&a, session) && is_deleted(&b, session));
+	step = ckpt_step_of_session(a.store, session);
+	ck_ok(ckpt_undelete(step));
+	ckpt_step_unref(step);
+	WAIT_UNTIL(is_idle(&a) && has_text(&b, NAME, "new.json", "new of b"));
+	check_both("new.json", "new of b");
+	check_both("added", _i ? "of a" : NULL);
+	check_both("config.json", "of the save");
+}
+END_TEST
+
+// _i: it has removed something only, so that nothing of it is to be saved.
+START_TEST(amendment_of_what_has_expired_is_a_step_with_what_it_adds)
+{
+	const char *session = session_of(&b);
+	struct ckpt_step *step;
+	static char name[CKPT_NAME_MAX + 1];
+
+	snprintf(name, sizeof(name), "%s", copy_of(NAME));
+	if (!_i) {
+		add(&b, "new.json", "new of b");
+		set_mode(&b, "d/x", 0604);
+	}
+	take_out(&b, "config.json");
+	delete_there();
+	step = ckpt_step_of_session(a.store, session);
+	ck_ok(ckpt_expire(step));
+	ckpt_step_unref(step);
+	push(&a);
+	meet_now();
+	if (_i) {
+		ck_assert_uint_eq(listed(&a) + listed(&b), 0);
+		return;
+	}
+	WAIT_UNTIL(has_text(&a, name, "new.json", "new of b"));
+	check(name, "new.json", "new of b");
+	check(name, "d/x", "of the save");
+	check(name, "other.json", NULL);
+	ck_assert(has_text(&a, name, "d/x", "of the save") && has_text(&a, name, "other.json", NULL));
+	ck_assert_uint_eq(listed(&a), 1);
+	ck_assert_uint_eq(listed(&b), 1);
+}
+END_TEST
+
+int main(void)
+{
+	Suite *suite = suite_create("remote_merges");
+	TCase *tcase = tcase_create("versions");
+
+	tcase_add_checked_fixture(tcase, setup, teardown);
+	tcase_add_loop_test(tcase, additions_of_other_paths_are_both_there, 0, 2);
+	tcase_add_test(tcase, removals_and_modes_of_other_paths_are_both_there);
+	tcase_add_test(tcase, what_comes_after_a_merge_is_no_conflict);
+	tcase_add_test(tcase, path_that_both_have_added_is_that_of_the_first);
+	tcase_add_test(tcase, second_copy_of_a_path_has_a_number);
+	tcase_add_test(tcase, removal_of_what_the_other_has_changed_is_dropped);
+	tcase_add_test(tcase, change_of_what_the_other_has_removed_is_a_copy);
+	tcase_add_test(tcase, mode_is_a_change_of_its_path);
+	tcase_add_test(tcase, new_name_is_a_change_of_both_its_paths);
+	tcase_set_timeout(tcase, 60);
+	suite_add_tcase(suite, tcase);
+	tcase = tcase_create("gone");
+	tcase_add_checked_fixture(tcase, setup, teardown);
+	tcase_add_loop_test(tcase, amendment_of_what_was_deleted_is_in_the_trash, 0, 2);
+	tcase_add_loop_test(tcase, amendment_of_what_has_expired_is_a_step_with_what_it_adds, 0, 2);
+	tcase_set_timeout(tcase, 60);
+	suite_add_tcase(suite, tcase);
+	return ckpt_suite_run(suite);
+}
