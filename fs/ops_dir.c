@@ -6,6 +6,7 @@
 #include "core/save/stage.h"
 #include "core/step/follow.h"
 #include "core/step/removal.h"
+#include "core/step/reopened.h"
 #include "fs/attr.h"
 #include "fs/beside.h"
 #include "fs/call.h"
@@ -74,8 +75,19 @@ static mode_t type_of(int dirfd, const struct dirent *e)
 
 typedef bool lists_fn(struct ckpt_fs *fs, struct node *dir, const char *name);
 
-// Adds the files at fd (consumed) that are to be seen in dir.
-static int list_disk(struct ckpt_fs *fs, struct node *dir, int fd, lists_fn *lists, struct listing *l)
+// Of a step that is being changed: what was in no listing before is in none now.
+static bool is_hidden(const struct place *p, const char *name)
+{
+	char path[PATH_MAX];
+
+	return p && p->step && strstr(name, CKPT_NAME_CONFLICT) &&
+	       (size_t)snprintf(path, sizeof(path), "%s%s%s", p->path, *p->path ? "/" : "", name) < sizeof(path) &&
+	       ckpt_reopen_is_conflict(p->step, path);
+}
+
+// Adds the files at fd (consumed) that are to be seen in dir. p: its place, if they are in its own tree.
+static int list_disk(struct ckpt_fs *fs, struct node *dir, const struct place *p, int fd, lists_fn *lists,
+		     struct listing *l)
 {
 	int rc = 0;
 	DIR *d;
@@ -91,7 +103,8 @@ static int list_disk(struct ckpt_fs *fs, struct node *dir, int fd, lists_fn *lis
 	while (!rc && (errno = 0, e = readdir(d))) {
 		mode_t type;
 
-		if (!strcmp(e->d_name, ".") || !strcmp(e->d_name, "..") || !lists(fs, dir, e->d_name))
+		if (!strcmp(e->d_name, ".") || !strcmp(e->d_name, "..") || !lists(fs, dir, e->d_name) ||
+		    is_hidden(p, e->d_name))
 			continue;
 		type = type_of(dirfd(d), e);
 		if (type)
@@ -158,7 +171,8 @@ static int list_committed(struct node *dir, const struct place *p, struct listin
 		if (ckpt_removal_has(p->step, m, self.child_first + i))
 			continue;
 		ckpt_manifest_entry(m, self.child_first + i, &e);
-		rc = listing_add(l, e.name, types[e.type], e.ino);
+		if (!e.conflict) // loaders that glob do not see it
+			rc = listing_add(l, e.name, types[e.type], e.ino);
 	}
 	ckpt_manifest_unref(m);
 	return rc;
@@ -182,12 +196,12 @@ static int fill_listing(struct ckpt_fs *fs, struct node *dir, struct listing *l)
 		if (!p.step && latest_is_listed(fs, dir, &number))
 			rc = listing_add(l, "latest", S_IFLNK, number);
 		if (!rc)
-			rc = list_disk(fs, dir, node_open(fs, dir, O_RDONLY | O_DIRECTORY), lists_live, l);
+			rc = list_disk(fs, dir, &p, node_open(fs, dir, O_RDONLY | O_DIRECTORY), lists_live, l);
 		if (!rc && !p.step)
 			rc = list_steps(fs, dir, l);
 	}
 	if (!rc && p.step)
-		rc = list_disk(fs, dir, beside_open(fs, dir), lists_beside, l);
+		rc = list_disk(fs, dir, NULL, beside_open(fs, dir), lists_beside, l);
 	place_done(&p);
 	return rc;
 }

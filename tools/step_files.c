@@ -156,6 +156,8 @@ static int copy_entries(struct walk *w, char path[PATH_MAX])
 	for (uint32_t i = 1; i < count && !rc; i++) {
 		if (w->f->stop && *w->f->stop)
 			return -EINTR;
+		if (ckpt_manifest_in_conflict(w->f->m, i)) // it is in no listing either
+			continue;
 		ckpt_manifest_entry(w->f->m, i, &e);
 		rc = MIN(ckpt_manifest_path(w->f->m, i, path, PATH_MAX), 0);
 		if (!rc)
@@ -165,7 +167,8 @@ static int copy_entries(struct walk *w, char path[PATH_MAX])
 	}
 	for (uint32_t i = count; i-- > 0 && !rc;) {
 		ckpt_manifest_entry(w->f->m, i, &e);
-		if (e.type == CKPT_ENTRY_DIR && (rc = MIN(ckpt_manifest_path(w->f->m, i, path, PATH_MAX), 0)) == 0)
+		if (e.type == CKPT_ENTRY_DIR && !ckpt_manifest_in_conflict(w->f->m, i) &&
+		    (rc = MIN(ckpt_manifest_path(w->f->m, i, path, PATH_MAX), 0)) == 0)
 			rc = set_dir(w, &e, path);
 	}
 	return rc;

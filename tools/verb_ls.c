@@ -35,7 +35,7 @@ static const struct argp_option options[] = {
 	{"where", KEY_WHERE, "EXPR", 0, "only steps that match: number >= 1000 and metrics.loss < 2.5", 0},
 	{"staged", KEY_STAGED, NULL, 0, "the staged steps", 0},
 	{"trash", KEY_TRASH, NULL, 0, "the steps in the trash", 0},
-	{"all", KEY_ALL, NULL, 0, "committed, staged and trash", 0},
+	{"all", KEY_ALL, NULL, 0, "committed, staged and trash; of a step, its conflict copies, too", 0},
 	{0},
 };
 
@@ -140,19 +140,24 @@ static int step_rows(const struct ckpt_listing *l, const struct ls *ls, json_t *
 	return rc;
 }
 
-// An entry and all below it; the step's own directory has no row.
-static void add_entries(const struct ckpt_manifest *m, uint32_t index, json_t *rows)
+// An entry and all below it; the step's own directory has no row. all: and conflict copies; one that is named is listed.
+static void add_entries(const struct ckpt_manifest *m, uint32_t index, bool all, json_t *rows)
 {
 	struct ckpt_entry e;
 
 	ckpt_manifest_entry(m, index, &e);
 	if (index)
 		json_array_append_new(rows, ckpt_row_file(m, index));
-	for (uint32_t i = 0; e.type == CKPT_ENTRY_DIR && i < e.child_count; i++)
-		add_entries(m, e.child_first + i, rows);
+	for (uint32_t i = 0; e.type == CKPT_ENTRY_DIR && i < e.child_count; i++) {
+		struct ckpt_entry child;
+
+		ckpt_manifest_entry(m, e.child_first + i, &child);
+		if (all || !child.conflict)
+			add_entries(m, child.index, all, rows);
+	}
 }
 
-static int file_rows(const struct ckpt_listing *l, const struct ckpt_operand *o, json_t *rows)
+static int file_rows(const struct ckpt_listing *l, const struct ckpt_operand *o, bool all, json_t *rows)
 {
 	struct ckpt_manifest *m;
 	struct ckpt_step *step;
@@ -165,7 +170,7 @@ static int file_rows(const struct ckpt_listing *l, const struct ckpt_operand *o,
 	ckpt_step_unref(step);
 	rc = ckpt_manifest_lookup(m, path, &index);
 	if (!rc)
-		add_entries(m, index, rows);
+		add_entries(m, index, all, rows);
 	ckpt_manifest_unref(m);
 	return rc ? ckpt_fail_errno(o->steps[0], "`ckptfs ls STORE STEP` lists its files", rc) : 0;
 }
@@ -414,7 +419,7 @@ int ckpt_verb_ls(int argc, char **argv)
 		rows = ckpt_need(json_array());
 		rc = check(&ls, files);
 		if (!rc)
-			rc = files ? file_rows(&l, &o, rows) : step_rows(&l, &ls, rows);
+			rc = files ? file_rows(&l, &o, ls.all, rows) : step_rows(&l, &ls, rows);
 		if (!rc && o.count && !files)
 			keep_in_folder(rows, o.steps[0]);
 		if (!files && !ls.staged && !ls.trash && !ls.all && !ckpt_output.json && !ckpt_output.quiet)

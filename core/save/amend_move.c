@@ -77,6 +77,19 @@ static int find_target(const struct ckpt_edit *d, const char *path, struct targe
 	return rc == -ENOENT ? 0 : rc;
 }
 
+// But for conflict copies, which go with it.
+static bool is_empty(const struct ckpt_manifest *m, const struct ckpt_entry *dir)
+{
+	struct ckpt_entry e;
+
+	for (uint32_t i = 0; i < dir->child_count; i++) {
+		ckpt_manifest_entry(m, dir->child_first + i, &e);
+		if (!e.conflict)
+			return false;
+	}
+	return true;
+}
+
 // As rename(2) has it; and array data is not replaced by an edit.
 static int check_replaced(const struct ckpt_edit *d, const struct ckpt_entry *e, const struct target *to, bool replaces)
 {
@@ -87,7 +100,7 @@ static int check_replaced(const struct ckpt_edit *d, const struct ckpt_entry *e,
 	if (!replaces)
 		return -EEXIST;
 	if (e->type == CKPT_ENTRY_DIR)
-		return to->was.type != CKPT_ENTRY_DIR ? -ENOTDIR : to->was.child_count ? -ENOTEMPTY : 0;
+		return to->was.type != CKPT_ENTRY_DIR ? -ENOTDIR : is_empty(d->m, &to->was) ? 0 : -ENOTEMPTY;
 	if (to->was.type == CKPT_ENTRY_DIR)
 		return -EISDIR;
 	is = ckpt_amend_is_array(d->step, d->m, to->replaced);

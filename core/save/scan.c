@@ -7,6 +7,7 @@
 #include "core/save/share.h"
 #include "core/save/stage.h"
 #include "core/step/amending.h"
+#include "core/step/reopened.h"
 #include "core/step/store.h"
 #include "core/step/torn.h"
 
@@ -20,7 +21,8 @@ struct walk {
 	struct ckpt_scan *scan;
 	char path[PATH_MAX]; // of the directory being walked, "" for the root; then of the entry
 	size_t path_len;
-	uint64_t dir_ino; // of the directory being walked
+	uint64_t dir_ino;          // of the directory being walked
+	struct ckpt_manifest *was; // that a reopened step began with, if it has conflict copies; else NULL
 	int depth;
 };
 
@@ -88,6 +90,17 @@ static int add_xattrs(struct ckpt_scan *scan, uint32_t handle, int fd)
 
 // --- Entries ----------------------------------------------------------------------------------------------------------
 
+// One that has its name still is in no listing afterwards either.
+static bool is_conflict(const struct walk *w)
+{
+	struct ckpt_entry e = {0};
+	uint32_t index;
+
+	if (w->was && !ckpt_manifest_lookup(w->was, w->path, &index))
+		ckpt_manifest_entry(w->was, index, &e);
+	return e.conflict;
+}
+
 static void fill(const struct walk *w, struct ckpt_entry *e, const char *name, const struct statx *stx, bool shared)
 {
 	*e = (struct ckpt_entry){
@@ -99,6 +112,7 @@ static void fill(const struct walk *w, struct ckpt_entry *e, const char *name, c
 		.ino = ckpt_share_ino(w->scan->step, w->path, w->dir_ino, stx, shared),
 		.mtime_s = stx->stx_mtime.tv_sec,
 		.mtime_ns = stx->stx_mtime.tv_nsec,
+		.conflict = is_conflict(w),
 	};
 }
 
@@ -295,17 +309,13 @@ static int walk_dir(struct walk *w, int dirfd, uint32_t handle, uint64_t ino)
 	return rc;
 }
 
-int ckpt_scan_run(struct ckpt_scan *scan)
+static int run(struct walk *w)
 {
-	CLEANUP_FREE struct walk *w = calloc(1, sizeof(*w));
+	struct ckpt_scan *scan = w->scan;
 	struct ckpt_entry root;
 	uint32_t handle, session;
-	int fd, rc;
+	int fd, rc = ckpt_manifest_writer_new(&scan->manifest);
 
-	if (!w)
-		return -ENOMEM;
-	w->scan = scan;
-	rc = ckpt_manifest_writer_new(&scan->manifest);
 	if (!rc)
 		rc = ckpt_manifest_writer_session(scan->manifest, scan->step->session, &session);
 	if (rc)
@@ -325,6 +335,21 @@ int ckpt_scan_run(struct ckpt_scan *scan)
 		return rc;
 	}
 	return walk_dir(w, fd, handle, root.ino);
+}
+
+int ckpt_scan_run(struct ckpt_scan *scan)
+{
+	CLEANUP_FREE struct walk *w = calloc(1, sizeof(*w));
+	int rc;
+
+	if (!w)
+		return -ENOMEM;
+	w->scan = scan;
+	rc = ckpt_reopen_conflicts(scan->step, &w->was);
+	if (!rc)
+		rc = run(w);
+	ckpt_manifest_unref(w->was);
+	return rc;
 }
 
 static void free_list(struct ckpt_unsynced *list, size_t count)

@@ -215,9 +215,13 @@ bool ckpt_removal_has_path(struct ckpt_step *step, const char *path)
 
 static bool is_empty_locked(const struct ckpt_step *step, const struct ckpt_manifest *m, const struct ckpt_entry *dir)
 {
-	for (uint32_t i = 0; i < dir->child_count; i++)
-		if (!has_locked(step, m, dir->child_first + i))
+	for (uint32_t i = 0; i < dir->child_count; i++) {
+		struct ckpt_entry e;
+
+		ckpt_manifest_entry(m, dir->child_first + i, &e);
+		if (!e.conflict && !has_locked(step, m, e.index)) // what nobody sees goes with it
 			return false;
+	}
 	return true;
 }
 

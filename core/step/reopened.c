@@ -21,6 +21,34 @@ int ckpt_reopen_manifest(struct ckpt_step *staged, struct ckpt_manifest **ret_ma
 	return began ? 0 : ckpt_step_manifest(staged->base, ret_manifest);
 }
 
+int ckpt_reopen_conflicts(struct ckpt_step *staged, struct ckpt_manifest **ret_manifest)
+{
+	struct ckpt_manifest *m = NULL;
+	int rc = staged->base ? ckpt_reopen_manifest(staged, &m) : 0;
+
+	if (!rc && m && !ckpt_manifest_has_conflicts(m)) {
+		ckpt_manifest_unref(m);
+		m = NULL;
+	}
+	if (!rc)
+		*ret_manifest = m;
+	return rc;
+}
+
+bool ckpt_reopen_is_conflict(struct ckpt_step *staged, const char *path)
+{
+	struct ckpt_manifest *m = NULL;
+	struct ckpt_entry e = {0};
+	uint32_t index;
+
+	if (ckpt_reopen_conflicts(staged, &m) || !m)
+		return false;
+	if (!ckpt_manifest_lookup(m, path, &index))
+		ckpt_manifest_entry(m, index, &e);
+	ckpt_manifest_unref(m);
+	return e.conflict;
+}
+
 void ckpt_reopen_set_began(struct ckpt_step *staged, struct ckpt_manifest *m)
 {
 	struct ckpt_manifest *before;

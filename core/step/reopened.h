@@ -29,6 +29,10 @@ static inline struct ckpt_step *ckpt_reopen_from(const struct ckpt_step *staged)
 bool ckpt_reopen_is_orphan(struct ckpt_step *staged);
 // Those files, with a reference; where they are not kept, those of its base. Errors as of ckpt_step_manifest().
 int ckpt_reopen_manifest(struct ckpt_step *staged, struct ckpt_manifest **ret_manifest);
+// Those files, with a reference, if conflict copies are among them; else NULL. Of any staged step. Errors as above.
+int ckpt_reopen_conflicts(struct ckpt_step *staged, struct ckpt_manifest **ret_manifest);
+// What has this path was a conflict copy when the step was reopened, and so is in no listing.
+bool ckpt_reopen_is_conflict(struct ckpt_step *staged, const char *path);
 void ckpt_reopen_set_began(struct ckpt_step *staged, struct ckpt_manifest *m); // NULL: they are not kept any more
 
 // Whether its directory and files are those of the step that it reopens, as far as they are shared.
