@@ -210,3 +210,47 @@ def test_an_edit_of_a_step_that_is_deleted_is_kept(nodes):
     assert "another node has deleted it" in second.errors()[0]
     assert second.listing() == []
     assert (second / ".ckptfs/staged/1000/config.json").read_bytes() == b"of the second"
+
+
+@pytest.fixture
+def apart(scratch):
+    """Neither node reads or writes the remote's log: it has a file in the place of a folder."""
+    log, aside = scratch / "remote/log", scratch / "remote/log.aside"
+
+    class Apart:
+        def __enter__(self):
+            log.rename(aside)
+            log.write_bytes(b"")
+
+        def __exit__(self, *_):
+            log.unlink()
+            aside.rename(log)
+
+    return Apart()
+
+
+def test_what_both_add_under_one_name_is_a_hidden_copy(nodes, apart, ckptfs, scratch):
+    first, second = nodes
+    with apart:
+        for n in nodes:
+            (n / "1000/d").mkdir()
+            trees.write(n / "1000/d/new.json", b"of " + n.path.name.encode())
+            trees.write(n / f"1000/of-{n.path.name}", b"alone")
+    wait_until(lambda: (first / "1000/of-mnt-b").exists() and (second / "1000/of-mnt-a").exists(), SEEN * 3, "both additions on both")
+    wait_until(lambda: first.read("d/new.json") == second.read("d/new.json"), SEEN, "the same text")
+    text = first.read("d/new.json")
+    copy = f"d/new.json.conflict-{os.uname().nodename}"
+    other = {b"of mnt-a": b"of mnt-b", b"of mnt-b": b"of mnt-a"}[text]
+    wait_until(lambda: first.read(copy) == second.read(copy) == other, SEEN, "the copy on both")
+    for n in nodes:
+        assert os.listdir(n / "1000/d") == ["new.json"]
+        listed = {row["path"] for row in ckptfs.json("ls", n.store, "1000")}
+        assert "d/new.json" in listed and copy not in listed
+        assert copy in {row["path"] for row in ckptfs.json("ls", n.store, "1000", "--all")}
+        ckptfs("get", n.store, "1000", scratch / f"got-{n.path.name}")
+        assert sorted(os.listdir(scratch / f"got-{n.path.name}/d")) == ["new.json"]
+    # Another name makes an ordinary file of it, and a folder with nothing else goes.
+    (second / "1000" / copy).rename(second / "1000/d/mine.json")
+    wait_until(lambda: sorted(os.listdir(first / "1000/d")) == ["mine.json", "new.json"], SEEN * 2, "the copy under its new name")
+    assert first.read(copy) is None and first.read("d/mine.json") == other
+    assert len(first.errors()) + len(second.errors()) >= 1
