@@ -206,8 +206,6 @@ TABLE = [
         "merge(d, b, was, !u->theirs)", "merge(d, b, was, true)", ("test_remote_merges",)),
     Row("conflict-copy-is-listed", "core/save/merge.c:add_copy",
         "e.conflict = name", "e.conflict = false", ("test_merge", "test_remote_merges")),
-    Row("conflict-copy-has-the-number-of-the-other", "core/save/merge.c:add_copy",
-        "number_of_copy(g, m, &e)", "e.ino", ("test_merge",)),
     Row("plain-files-wait-for-what-is-in-the-trash", "core/remote/push.c:ckpt_push_place",
         ".leaves_trash = true", ".leaves_trash = false", ("test_remote_edits",)),
     Row("removed-step-comes-back-when-its-save-arrives", "core/state/shared.c:is_over",
