@@ -5,6 +5,7 @@
 #include "core/index/indexer.h"
 #include "core/objects/stack.h"
 #include "core/remote/ahead.h"
+#include "core/remote/expired.h"
 #include "core/remote/fetch.h"
 #include "core/remote/known.h"
 #include "core/remote/near.h"
@@ -171,10 +172,14 @@ static int take_entry(void *arg, const struct ckpt_log_entry *entry)
 	r->news = true;
 	if (!strcmp(entry->node, r->node) && entry->seq % CKPT_SNAPSHOTS_ENTRIES == 0)
 		r->snapshot_due = true;
-	if (!rc)
+	if (!rc) {
+		ckpt_expired_before(r->store, entry);
 		rc = ckpt_journal_pull(
 			r->store->journal,
 			&(struct ckpt_pull){.host = "", .entry = entry->data, .entry_len = entry->data_len}, 1);
+	}
+	if (!rc)
+		ckpt_expired_after(r->store, entry);
 	if (!rc && on_tree)
 		ckpt_tree_carry_out(r->tree);
 	if (!rc && r->loaded)
@@ -267,6 +272,17 @@ static struct position position(struct ckpt_remote *r)
 	return p;
 }
 
+static void each_ahead(struct ckpt_remote *r, const struct ckpt_ahead_entry *entries, size_t count,
+		       void (*fn)(struct ckpt_store *s, const struct ckpt_log_entry *entry))
+{
+	for (size_t i = 0; i < count; i++) {
+		struct ckpt_log_entry entry;
+
+		if (!ckpt_log_entry_decode(entries[i].data, entries[i].len, &entry))
+			fn(r->store, &entry);
+	}
+}
+
 // Some entries at once. How many; -errno of the node's own log.
 static int read_some(struct ckpt_remote *r, size_t count)
 {
@@ -278,7 +294,9 @@ static int read_some(struct ckpt_remote *r, size_t count)
 
 	for (size_t i = 0; i < n; i++)
 		pulls[i] = (struct ckpt_pull){.host = "", .entry = entries[i].data, .entry_len = entries[i].len};
+	each_ahead(r, entries, n, ckpt_expired_before);
 	rc = n ? ckpt_journal_pull(r->store->journal, pulls, n) : 0;
+	each_ahead(r, entries, n, ckpt_expired_after);
 	ckpt_ahead_free(entries, n);
 	if (rc == -EBADMSG || rc == -ENOTSUP || rc == -EFBIG) // who reads them one by one says which
 		return 0;
@@ -508,13 +526,14 @@ static int follow(struct ckpt_remote *r)
 
 static int read_log(struct ckpt_remote *r)
 {
-	int rc = ckpt_log_is_settled(r->log) ? 0 : ckpt_log_settle(r->log);
+	int rc = ckpt_log_is_settled(r->log) ? 0 : ckpt_log_settle(r->log), followed;
 
 	if (rc == -ENOENT || rc == -EEXIST)
 		rc = 0;
 	if (!rc)
 		rc = ckpt_log_read(r->log);
-	return rc ? rc : follow(r);
+	followed = follow(r); // what was read shows, even if the rest cannot be read now
+	return rc ? rc : followed;
 }
 
 // The plain tree may push now all that was done before the first step that waits. Such a step is in a folder that the log knows.
@@ -665,6 +684,16 @@ int ckpt_remote_start(struct ckpt_remote *r)
 	if (!rc)
 		__atomic_store_n(&r->behind, behind, __ATOMIC_RELEASE);
 	return rc;
+}
+
+int ckpt_remote_start_without_thread(struct ckpt_remote *r)
+{
+	return ckpt_behind_new_without_thread(r->store, turn, r, &r->behind);
+}
+
+int64_t ckpt_remote_turn(struct ckpt_remote *r)
+{
+	return ckpt_behind_turn_once(r->behind);
 }
 
 void ckpt_remote_wake(struct ckpt_remote *r)

@@ -2,6 +2,7 @@
 
 #include "core/base/util.h"
 #include "core/log/snapshot.h"
+#include "core/remote/expired.h"
 #include "core/remote/near.h"
 #include "core/state/jump.h"
 #include "core/step/store.h"
@@ -191,6 +192,7 @@ static int check_entry(struct ckpt_objects *there, const struct ckpt_log_positio
 
 static int jump_to(struct ckpt_store *s, struct ckpt_objects *there, uint64_t seq)
 {
+	struct ckpt_expired expired = {0};
 	struct ckpt_state *state = NULL;
 	CLEANUP_FREE void *data = NULL;
 	char key[CKPT_SNAPSHOT_KEY_MAX];
@@ -202,10 +204,15 @@ static int jump_to(struct ckpt_store *s, struct ckpt_objects *there, uint64_t se
 	rc = ckpt_objects_get_all(there, key, CKPT_REMOTE_SNAPSHOT_BYTES_MAX, &data, &len, NULL);
 	if (!rc)
 		rc = ckpt_jump_state(s->id, seq, data, len, &at, &state);
-	ckpt_state_free(state);
 	if (!rc)
 		rc = check_entry(there, &at);
-	return rc ? rc : ckpt_journal_jump(s->journal, seq, data, len);
+	if (!rc)
+		rc = ckpt_expired_before_jump(s, state, &expired);
+	ckpt_state_free(state);
+	if (!rc)
+		rc = ckpt_journal_jump(s->journal, seq, data, len);
+	ckpt_expired_after_jump(s, &expired);
+	return rc;
 }
 
 static bool is_no_use(int rc)

@@ -21,6 +21,7 @@ struct ckpt_behind {
 	pthread_cond_t changed;
 	bool woken; // guarded by lock
 	bool hurries;
+	bool has_thread;
 	bool stop; // set under lock; atomic
 };
 
@@ -100,15 +101,19 @@ static void wait_until(struct ckpt_behind *b, int64_t at_ns)
 	b->woken = false;
 }
 
+int64_t ckpt_behind_turn_once(struct ckpt_behind *b)
+{
+	spell.began_ns = 0; // it has waited since the last one
+	return b->turn(b->arg, b);
+}
+
 static void *behind_thread(void *arg)
 {
 	struct ckpt_behind *b = arg;
 
 	while (!ckpt_behind_stops(b)) {
-		int64_t next_ns;
+		int64_t next_ns = ckpt_behind_turn_once(b);
 
-		spell.began_ns = 0; // it has waited since the last one
-		next_ns = b->turn(b->arg, b);
 		if (next_ns)
 			wait_until(b, next_ns);
 	}
@@ -120,7 +125,8 @@ void ckpt_behind_hurry(struct ckpt_behind *b)
 	b->hurries = true;
 }
 
-int ckpt_behind_new(struct ckpt_store *s, ckpt_behind_turn *turn, void *arg, struct ckpt_behind **ret_behind)
+int ckpt_behind_new_without_thread(struct ckpt_store *s, ckpt_behind_turn *turn, void *arg,
+				   struct ckpt_behind **ret_behind)
 {
 	struct ckpt_behind *b = calloc(1, sizeof(*b));
 
@@ -131,10 +137,20 @@ int ckpt_behind_new(struct ckpt_store *s, ckpt_behind_turn *turn, void *arg, str
 	b->arg = arg;
 	ckpt_lock_init(&b->lock, CKPT_LOCK_LEAF);
 	pthread_cond_init(&b->changed, NULL);
+	*ret_behind = b;
+	return 0;
+}
+
+int ckpt_behind_new(struct ckpt_store *s, ckpt_behind_turn *turn, void *arg, struct ckpt_behind **ret_behind)
+{
+	struct ckpt_behind *b;
+	int rc = ckpt_behind_new_without_thread(s, turn, arg, &b);
+
+	if (rc)
+		return rc;
+	b->has_thread = true; // before it runs
 	if (pthread_create(&b->thread, NULL, behind_thread, b)) {
-		pthread_cond_destroy(&b->changed);
-		ckpt_lock_done(&b->lock);
-		free(b);
+		ckpt_behind_free(b);
 		return -EAGAIN;
 	}
 	*ret_behind = b;
@@ -156,7 +172,7 @@ void ckpt_behind_stop(struct ckpt_behind *b)
 	if (!b)
 		return;
 	ckpt_lock_take(&b->lock);
-	runs = !ckpt_behind_stops(b);
+	runs = b->has_thread && !ckpt_behind_stops(b);
 	__atomic_store_n(&b->stop, true, __ATOMIC_RELAXED);
 	pthread_cond_signal(&b->changed);
 	ckpt_lock_drop(&b->lock);

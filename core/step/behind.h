@@ -15,6 +15,10 @@ typedef int64_t ckpt_behind_turn(void *arg, struct ckpt_behind *behind);
 
 // s is borrowed; 0, -ENOMEM, -EAGAIN.
 int ckpt_behind_new(struct ckpt_store *s, ckpt_behind_turn *turn, void *arg, struct ckpt_behind **ret_behind);
+// For tests, which drive the turns themselves: without a thread, each _turn does one on the caller's, and says when the next is due.
+int ckpt_behind_new_without_thread(struct ckpt_store *s, ckpt_behind_turn *turn, void *arg,
+				   struct ckpt_behind **ret_behind);
+int64_t ckpt_behind_turn_once(struct ckpt_behind *behind);
 void ckpt_behind_wake(struct ckpt_behind *behind); // there may be something to do
 void ckpt_behind_stop(struct ckpt_behind *behind); // it does no more; NULL is fine
 void ckpt_behind_free(struct ckpt_behind *behind); // after _stop, when nobody wakes it; NULL is fine

@@ -299,6 +299,43 @@ START_TEST(two_saves_of_one_name_are_two_steps)
 }
 END_TEST
 
+static void delete_for_good(struct node *n, unsigned i)
+{
+	struct ckpt_step *step = ckpt_save_find(n->store, i);
+
+	ck_assert_ptr_nonnull(step);
+	ck_ok(ckpt_delete_for_good(step));
+	ckpt_step_unref(step);
+	push(n);
+}
+
+// The copy of its record, and its files, would tell the next mount that the log has lost entries. _i: this node was away when it went.
+START_TEST(step_that_has_expired_on_another_node_leaves_nothing_here)
+{
+	struct node a = {0}, b = {0};
+
+	open_node(&a);
+	ckpt_step_unref(ckpt_save_one(a.store, 0));
+	ckpt_step_unref(ckpt_save_one(a.store, 4));
+	push(&a);
+	if (_i)
+		close_node(&a);
+	open_node(&b);
+	delete_for_good(&b, 0);
+	if (!_i)
+		WAIT_UNTIL(!lists(&a, ckpt_save_steps[0].name));
+	for (unsigned i = 0; i < 2; i++) {
+		if (a.store)
+			close_node(&a);
+		open_node(&a);
+		ck_assert(!lists(&a, ckpt_save_steps[0].name) && lists(&a, ckpt_save_steps[4].name));
+		ck_assert_uint_eq(ckpt_save_unfinished_count(a.store), 0);
+	}
+	close_node(&a);
+	close_node(&b);
+}
+END_TEST
+
 // Entries of another node since the remote was put back.
 static void replace_entry(const char *entry)
 {
@@ -669,6 +706,7 @@ int main(void)
 	tcase_add_test(tcase, manifest_is_here_before_its_step_shows);
 	tcase_add_test(tcase, step_that_another_saves_while_it_is_staged_keeps_its_name);
 	tcase_add_test(tcase, two_saves_of_one_name_are_two_steps);
+	tcase_add_loop_test(tcase, step_that_has_expired_on_another_node_leaves_nothing_here, 0, 2);
 	tcase_add_loop_test(tcase, remote_that_was_put_back_is_refused, 0, 2);
 	tcase_add_test(tcase, who_reads_much_puts_a_snapshot_to_which_others_jump);
 	tcase_add_loop_test(tcase, damaged_snapshot_is_passed_over, 0, 4);
