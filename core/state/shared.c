@@ -471,6 +471,28 @@ static int apply_entry(struct pull *p)
 	return MIN(rc, 0);
 }
 
+// It was deleted here and has expired, and the remote's log has neither; another node has changed it meanwhile. The expiry is nothing then, the
+// deletion stays (REMOTE.md section 4). Its files here are gone, and so is what this node had changed of it before.
+static bool is_deleted_again(const struct ckpt_state_step *c, const struct ckpt_state_step *base,
+			     const struct ckpt_state_step *theirs)
+{
+	return c->gone && base && theirs && !base->deleted_by && !theirs->deleted_by && !theirs->is.pinned &&
+	       !is_as_it_was(theirs, base);
+}
+
+static void delete_again(const struct ckpt_state_step *theirs, struct ckpt_state_step *c)
+{
+	struct ckpt_state_version last = *last_version(theirs);
+
+	c->gone = false;
+	c->is = theirs->is;
+	c->count = theirs->count;
+	memcpy(c->versions, theirs->versions, theirs->count * sizeof(*theirs->versions));
+	c->deleted_by = ckpt_state_last(theirs) + 1;
+	c->deleted_ns = theirs->is.committed_ns;
+	ckpt_state_add_version(c, &last.record, CKPT_ACT_DELETE, &last.by);
+}
+
 // Nothing of it is left to be pushed, or to be shown.
 static bool is_over(const struct pull *p, size_t i, bool by_us)
 {
@@ -510,7 +532,9 @@ static void settle(struct pull *p, size_t i, bool by_us)
 {
 	struct ckpt_state_step *c = p->s->changed[i], *base = p->bases[i];
 
-	if (!by_us && base && c->shared && !c->gone && !is_as_it_was(c->shared, base))
+	if (!by_us && is_deleted_again(c, base, c->shared))
+		delete_again(c->shared, c);
+	else if (!by_us && base && c->shared && !c->gone && !is_as_it_was(c->shared, base))
 		merge(base, c->shared, c);
 	if (c->shared && !c->gone)
 		note_merged(c, base, by_us);

@@ -932,6 +932,28 @@ START_TEST(undeletion_under_a_name_that_was_taken)
 }
 END_TEST
 
+// The expiry is nothing then; the deletion stays. _i: the node that has deleted it has read its own snapshot since.
+START_TEST(deletion_and_expiry_of_what_was_amended_deletes_it)
+{
+	begin();
+	share("1000");
+	ck_ok(amend(THEM, listed(THEM, "1000")));
+	ck_ok(plain(US, CKPT_ACT_DELETE, listed(US, "1000"), 0));
+	ck_ok(plain(US, CKPT_ACT_EXPIRE, step_of(US, id), 0));
+	if (_i)
+		replace_by_its_snapshot(US);
+	push_all(THEM);
+	meet();
+	for (unsigned i = 0; i < NODES; i++) {
+		const struct ckpt_state_step *step = step_of(&nodes[i], id);
+
+		ck_assert(step && step->deleted_by && step->is.files == 5 + 1);
+		ck_assert_uint_eq(changes(&nodes[i]), 0);
+	}
+	finish();
+}
+END_TEST
+
 START_TEST(undeletion_of_what_has_expired_is_nothing)
 {
 	begin();
@@ -1535,6 +1557,7 @@ int main(void)
 	tcase_add_test(met, merge_of_a_version_that_is_not_there_leaves_it_unmerged);
 	tcase_add_test(met, amendment_beside_new_packs_is_merged);
 	tcase_add_test(met, undeletion_under_a_name_that_was_taken);
+	tcase_add_loop_test(met, deletion_and_expiry_of_what_was_amended_deletes_it, 0, 2);
 	tcase_add_test(met, undeletion_of_what_has_expired_is_nothing);
 	tcase_add_test(met, expiry_of_what_was_undeleted_is_nothing);
 	tcase_add_test(met, of_two_new_names_the_later_holds);
