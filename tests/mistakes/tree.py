@@ -18,7 +18,7 @@ PARTS = ["CMakeLists.txt", "CMakePresets.json", "LICENSE", "README.md", "core", 
 SCRATCH = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
 # What a pytest file needs besides ckptfs: this one installs all there is.
 ALSO = {"test_fs_library": ("libckptfs", "man")}
-C_LABELS = ("unit", "contract", "fuzz", "crash")
+C_LABELS = ("unit", "contract", "model", "fuzz", "crash")
 # What a program takes without a mistake, five times, and this: a mistake may make it wait for ever.
 LIMIT_MORE = 20
 # Shorter loops than the tests' own, a mistake that only the full ones see would be seen too seldom; but each call in them.
