@@ -253,7 +253,7 @@ struct bringing {
 	size_t count, cap;
 	struct conflict conflicts[CONFLICTS_TOLD];
 	size_t conflict_count; // more than are told, perhaps
-	bool keeps;            // conflict copies
+	bool keeps;            // conflict copies; and its files come
 };
 
 static void bringing_done(struct bringing *b)
@@ -371,8 +371,13 @@ static int merge(struct ckpt_edit *d, struct bringing *b, struct ckpt_manifest *
 	(void)ckpt_journal_look(d->step->store->journal, take_host, host);
 
 	d->subdirs = calloc(ckpt_manifest_count(d->m), sizeof(*d->subdirs)); // of those it leaves none out
-	b->dirfd = d->subdirs ? ckpt_session_open(d->step) : -ENOMEM;
-	rc = b->dirfd < 0 ? b->dirfd : ckpt_merge(&how, &d->w, &d->dirs_in_parent);
+	rc = d->subdirs ? 0 : -ENOMEM;
+	if (!rc && b->keeps) { // else nothing comes, and there may be no directory
+		b->dirfd = ckpt_session_open(d->step);
+		rc = MIN(b->dirfd, 0);
+	}
+	if (!rc)
+		rc = ckpt_merge(&how, &d->w, &d->dirs_in_parent);
 	return !rc && b->count ? ckpt_sys.fsync(b->dirfd) : rc;
 }
 

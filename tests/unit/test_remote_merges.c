@@ -80,7 +80,7 @@ static void meet_now(void)
 
 static void check_both(const char *path, const char *text)
 {
-	check(NAME, path, text);
+	WAIT_UNTIL(has_text(&b, NAME, path, text));
 	WAIT_UNTIL(has_text(&a, NAME, path, text));
 }
 
@@ -102,7 +102,7 @@ START_TEST(additions_of_other_paths_are_both_there)
 	check_both("added", "of a");
 	check_both("more", "more of a");
 	check_both("config.json", "of the save");
-	ck_assert_uint_eq(listed(&a), 1);
+	WAIT_UNTIL(listed(&a) == 1);
 	ck_assert_uint_eq(ckpt_save_errors(b.store, NAME), 0);
 }
 END_TEST
@@ -171,7 +171,7 @@ START_TEST(path_that_both_have_added_is_that_of_the_first)
 	check_both("beside", "of b");
 	ck_assert(is_copy(&a, NAME, copy_of("d/new.json")) && is_copy(&b, NAME, copy_of("d/new.json")));
 	ck_assert(!is_copy(&a, NAME, "d/new.json"));
-	ck_assert_uint_eq(listed(&b), 1);
+	WAIT_UNTIL(listed(&b) == 1);
 	ck_assert_uint_eq(ckpt_save_errors(b.store, NAME), 1);
 	ck_assert_uint_eq(ckpt_save_errors(a.store, NAME), 0);
 }
@@ -292,7 +292,7 @@ START_TEST(amendment_of_what_was_deleted_is_in_the_trash)
 		add(&a, "added", "of a");
 	delete_there();
 	meet_now();
-	ck_assert(is_deleted(&a, session) && is_deleted(&b, session));
+	WAIT_UNTIL(is_deleted(&a, session) && is_deleted(&b, session)); // the steps follow a moment after the log
 	step = ckpt_step_of_session(a.store, session);
 	ck_ok(ckpt_undelete(step));
 	ckpt_step_unref(step);
@@ -323,7 +323,7 @@ START_TEST(amendment_of_what_has_expired_is_a_step_with_what_it_adds)
 	push(&a);
 	meet_now();
 	if (_i) {
-		ck_assert_uint_eq(listed(&a) + listed(&b), 0);
+		WAIT_UNTIL(listed(&a) + listed(&b) == 0);
 		return;
 	}
 	WAIT_UNTIL(has_text(&a, name, "new.json", "new of b"));
@@ -331,8 +331,8 @@ START_TEST(amendment_of_what_has_expired_is_a_step_with_what_it_adds)
 	check(name, "d/x", "of the save");
 	check(name, "other.json", NULL);
 	ck_assert(has_text(&a, name, "d/x", "of the save") && has_text(&a, name, "other.json", NULL));
-	ck_assert_uint_eq(listed(&a), 1);
-	ck_assert_uint_eq(listed(&b), 1);
+	WAIT_UNTIL(listed(&a) == 1);
+	WAIT_UNTIL(listed(&b) == 1);
 }
 END_TEST
 
