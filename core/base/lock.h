@@ -50,7 +50,8 @@ enum ckpt_lock_rank {
 	CKPT_LOCK_STEP,  // ckpt_step
 
 	CKPT_LOCK_GATE, // ckpt_index_db: over a transaction of the index
-	CKPT_LOCK_LEAF, // nothing is taken under these
+	CKPT_LOCK_LEAF, // nothing but the next is taken under these
+	CKPT_LOCK_JOBS, // ckpt_jobs: a job is woken under any other
 };
 
 struct ckpt_lock {

@@ -372,7 +372,7 @@ void ckpt_reading_keep(struct ckpt_reading *reading, struct ckpt_chunk_cache *ca
 {
 	const struct piece p = {reading, cache, cached, offset, bytes};
 
-	if (__atomic_load_n(&reading->of->store->saves, __ATOMIC_RELAXED) > 0 || !is_wanted(reading, &p))
+	if (ckpt_jobs_saving(reading->of->store->jobs) > 0 || !is_wanted(reading, &p))
 		return;
 	ckpt_chunk_cache_hold(cache, cached);
 	if (!queue_piece(&p))

@@ -15,7 +15,7 @@
 
 static void saves_no_more(struct ckpt_step *step, struct ckpt_writer *w)
 {
-	ckpt_store_saves(step->store, -(int)w->saves);
+	ckpt_jobs_saves(step->store->jobs, -(int)w->saves);
 	w->saves = false;
 }
 
@@ -30,7 +30,7 @@ void ckpt_stage_writer_add(struct ckpt_step *step, struct ckpt_writer *w)
 	LOCK_SCOPE(&step->lock);
 
 	w->saves = true;
-	ckpt_store_saves(step->store, 1);
+	ckpt_jobs_saves(step->store->jobs, 1);
 	w->step = ckpt_step_ref(step);
 	w->prev = NULL;
 	w->next = ckpt_staging_of(step)->writers;

@@ -50,7 +50,7 @@ static int64_t rest_ns(int64_t waited_ns)
 
 static bool save_runs(const struct ckpt_behind *b)
 {
-	return __atomic_load_n(&b->store->saves, __ATOMIC_RELAXED) > 0;
+	return ckpt_jobs_saving(b->store->jobs) > 0;
 }
 
 static void rest(const struct ckpt_behind *b, int64_t now_ns)

@@ -246,7 +246,7 @@ static bool is_committing(enum ckpt_step_state state)
 
 void ckpt_step_set_state_locked(struct ckpt_step *step, enum ckpt_step_state state)
 {
-	ckpt_store_saves(step->store, is_committing(state) - is_committing(step->state));
+	ckpt_jobs_saves(step->store->jobs, is_committing(state) - is_committing(step->state));
 	__atomic_store_n(&step->state, state, __ATOMIC_RELAXED);
 }
 

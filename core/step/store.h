@@ -9,6 +9,7 @@
 #include "core/base/keys.h"
 #include "core/base/lock.h"
 #include "core/index/index.h"
+#include "core/jobs/jobs.h"
 #include "core/objects/objects.h"
 #include "core/state/journal.h"
 #include "core/state/record_copy.h"
@@ -88,6 +89,8 @@ struct ckpt_store {
 	bool behind; // the table of steps has not followed all of it yet; guarded by acts_lock, or by refresh_lock
 	struct ckpt_index *index; // NULL: there is none that can be used, and the disk is full or we only read
 	struct ckpt_errlog *errlog;
+	// Saves of it: steps that are being committed, and handles open for writing in staged ones.
+	struct ckpt_jobs *jobs;
 
 	// Opened for reading: held over a whole look at the log.
 	struct ckpt_lock refresh_lock;
@@ -99,7 +102,6 @@ struct ckpt_store {
 	// Neither this nor a step's lock is held over I/O.
 	struct ckpt_lock lock;
 	struct ckpt_step_table *steps; // guarded by lock
-	int saves; // steps that are being committed, and handles open for writing in staged ones; atomic
 	struct {
 		int running; // threads of commits and of reopened steps; guarded by lock, announced on ended
 		pthread_cond_t ended;
@@ -127,11 +129,6 @@ int ckpt_store_set(const char *path, const struct ckpt_setting *setting, const c
 // True if path looks like a store (has the identity file); says nothing of its health.
 bool ckpt_store_probe(const char *path);
 
-// So many more save now; what works behind makes way (behind.h).
-static inline void ckpt_store_saves(struct ckpt_store *s, int more)
-{
-	__atomic_add_fetch(&s->saves, more, __ATOMIC_RELAXED);
-}
 void ckpt_store_wake_behind(struct ckpt_store *s); // there may be something to seal or to cool
 
 // Of the records of its steps, beside the log (record_copy.h).

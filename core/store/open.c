@@ -244,6 +244,8 @@ int ckpt_store_open(const char *path, enum ckpt_store_mode mode, const struct ck
 	s->steps = ckpt_step_table_new();
 	s->path = realpath(path, NULL);
 	rc = !s->path ? -errno : !s->steps ? -ENOMEM : ckpt_pack_pins_new(ckpt_pack_pins_of(s));
+	if (!rc)
+		rc = ckpt_jobs_new(&s->jobs);
 	if (!rc && settings)
 		rc = ckpt_settings_copy(&s->settings, settings);
 	else
@@ -357,6 +359,7 @@ void ckpt_store_close(struct ckpt_store *s)
 	ckpt_journal_close(s->journal);
 	ckpt_objects_close(s->objects);
 	ckpt_errlog_close(s->errlog);
+	ckpt_jobs_free(s->jobs);
 	ckpt_holder_drop(s);
 	for (size_t i = 0; i < ARRAY_LEN(fds); i++)
 		close_if_open(fds[i]);

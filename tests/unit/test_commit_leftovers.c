@@ -26,7 +26,7 @@ START_TEST(a_leftover_that_stands_still_gets_a_copy_of_its_own)
 	ckpt_staged_writer(step, &w, fd);
 	ckpt_staged_close_once(&w);
 	ck_ok(ckpt_staged_commit(step, 30 * MS, NULL));
-	ck_assert_int_eq(s->saves, 0);
+	ck_assert_int_eq(ckpt_jobs_saving(s->jobs), 0);
 	ck_assert_uint_eq(ckpt_save_errors(s, "4711"), 1);
 	ck_ok(ckpt_sys.pwrite(fd, "LATE AND LONGER", 15, 0));
 	ckpt_staged_check(step, "file", "text");

@@ -161,18 +161,18 @@ START_TEST(a_writer_saves_as_long_as_its_step_is_staged)
 {
 	struct ckpt_writer w;
 
-	ck_assert_int_eq(s->saves, 0);
+	ck_assert_int_eq(ckpt_jobs_saving(s->jobs), 0);
 	ckpt_staged_writer(step, &w, fds[0]);
-	ck_assert_int_eq(s->saves, 1);
+	ck_assert_int_eq(ckpt_jobs_saving(s->jobs), 1);
 	set_state(CKPT_STEP_COMMITTING);
-	ck_assert_int_eq(s->saves, 2);
+	ck_assert_int_eq(ckpt_jobs_saving(s->jobs), 2);
 	set_state(CKPT_STEP_STAGED);
 	ckpt_lock_take(&step->lock);
 	ckpt_stage_writers_save_no_more_locked(step);
 	ckpt_lock_drop(&step->lock);
-	ck_assert_int_eq(s->saves, 0);
+	ck_assert_int_eq(ckpt_jobs_saving(s->jobs), 0);
 	ckpt_stage_writer_remove(&w);
-	ck_assert_int_eq(s->saves, 0);
+	ck_assert_int_eq(ckpt_jobs_saving(s->jobs), 0);
 }
 END_TEST
 

@@ -299,10 +299,10 @@ START_TEST(nothing_is_written_beside_a_save)
 	struct ckpt_step *step = save_afar("1000", 1);
 
 	ckpt_hook_set(pwrite, failing_pwrite);
-	ckpt_store_saves(s, 1);
+	ckpt_jobs_saves(s->jobs, 1);
 	client_reads(step, MODEL, 0, BYTES);
 	ck_assert_uint_eq(__atomic_load_n(&writes_failed, __ATOMIC_RELAXED), 0);
-	ckpt_store_saves(s, -1);
+	ckpt_jobs_saves(s->jobs, -1);
 	wait_raw(step, MODEL);
 	ck_assert_uint_eq(__atomic_load_n(&writes_failed, __ATOMIC_RELAXED), 0);
 	check(step, 1);
