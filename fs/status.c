@@ -194,8 +194,8 @@ static json_t *status(struct ckpt_fs *fs)
 	if (ckpt_folders_read(fs->store, &folders))
 		return NULL;
 	preempted_at = decider_preempted_at(fs->decider);
-	ckpt_sealer_pending(*ckpt_sealer_of(fs->store), &sealing_files, &sealing_bytes);
-	ckpt_cooler_pending(*ckpt_cooler_of(fs->store), &cooling_steps, &cooling_bytes);
+	ckpt_sealer_pending(fs->store, &sealing_files, &sealing_bytes);
+	ckpt_cooler_pending(fs->store, &cooling_steps, &cooling_bytes);
 	ckpt_remote_queue(*ckpt_remote_of(fs->store), &queue);
 	work_limit = fs->store->settings.work_limit;
 	s = json_pack("{s:o, s:s, s:s, s:o, s:b, s:s?, s:b, s:s, s:o, s:{s:I, s:I}, s:{s:I, s:I}, s:{s:I, s:I, s:I, "

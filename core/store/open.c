@@ -209,8 +209,8 @@ static int store_open_parts(struct ckpt_store *s, bool repair)
 
 static void wake_behind(struct ckpt_store *s)
 {
-	ckpt_sealer_wake(__atomic_load_n(ckpt_sealer_of(s), __ATOMIC_ACQUIRE));
-	ckpt_cooler_wake(__atomic_load_n(ckpt_cooler_of(s), __ATOMIC_ACQUIRE));
+	ckpt_job_wake(__atomic_load_n(ckpt_sealer_of(s), __ATOMIC_ACQUIRE));
+	ckpt_job_wake(__atomic_load_n(ckpt_cooler_of(s), __ATOMIC_ACQUIRE));
 	ckpt_remote_wake(*ckpt_remote_of(s));
 }
 
@@ -273,16 +273,12 @@ static void close_if_open(int fd)
 int ckpt_store_work_behind(struct ckpt_store *s)
 {
 	bool seals = s->writable && s->settings.seal, cools = seals && s->settings.hot != CKPT_HOT_ALL;
-	struct ckpt_sealer *sealer = NULL;
-	struct ckpt_cooler *cooler = NULL;
 	struct ckpt_room *room = NULL;
 	struct ckpt_looker *looker = NULL;
-	int rc = seals ? ckpt_sealer_new(s, &sealer) : 0;
+	int rc = seals ? ckpt_sealer_start(s) : 0;
 
-	__atomic_store_n(ckpt_sealer_of(s), sealer, __ATOMIC_RELEASE);
 	if (!rc && cools)
-		rc = ckpt_cooler_new(s, &cooler);
-	__atomic_store_n(ckpt_cooler_of(s), cooler, __ATOMIC_RELEASE);
+		rc = ckpt_cooler_start(s);
 	if (!rc && s->writable)
 		rc = ckpt_room_new(s, &room);
 	__atomic_store_n(ckpt_room_of(s), room, __ATOMIC_RELEASE);
@@ -319,8 +315,8 @@ void ckpt_store_rest(struct ckpt_store *s)
 	ckpt_evict_stop(*ckpt_evict_of(s));
 	ckpt_remote_stop(*ckpt_remote_of(s));
 	ckpt_fetch_stop(*ckpt_fetch_of(s));
-	ckpt_sealer_stop(*ckpt_sealer_of(s));
-	ckpt_cooler_stop(*ckpt_cooler_of(s));
+	ckpt_job_stop(*ckpt_sealer_of(s));
+	ckpt_job_stop(*ckpt_cooler_of(s));
 	ckpt_limit_stop(*ckpt_limit_of(s));
 	ckpt_room_stop(*ckpt_room_of(s));
 	ckpt_trash_stop(*ckpt_trash_of(s));
@@ -343,8 +339,6 @@ void ckpt_store_close(struct ckpt_store *s)
 		ckpt_garbage_keep(s);
 		(void)ckpt_journal_snapshot(s->journal, false);
 	}
-	ckpt_sealer_free(*ckpt_sealer_of(s));
-	ckpt_cooler_free(*ckpt_cooler_of(s));
 	ckpt_looker_free(TAKE_PTR(*ckpt_looker_of(s)));
 	ckpt_warmer_free(TAKE_PTR(*ckpt_warmer_of(s)));
 	ckpt_evict_free(*ckpt_evict_of(s));

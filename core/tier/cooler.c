@@ -5,18 +5,12 @@
 #include "core/base/util.h"
 #include "core/cold/garbage.h"
 #include "core/record/event.h"
-#include "core/step/behind.h"
 #include "core/step/store.h"
 #include "core/tier/cool.h"
 
 #define LET_BY_NS INT64_C(100000000) // until it looks whether the call that waited has begun
 #define ROOM_FACTOR 2
 #define ROOMY_SHARE 4 // of the disk
-
-struct ckpt_cooler {
-	struct ckpt_store *store;
-	struct ckpt_behind *behind;
-};
 
 // --- Which steps --------------------------------------------------------------------------------------------------------
 
@@ -106,13 +100,13 @@ static void keep_wanted(struct choice *t, uint64_t hot, int64_t now_ns)
 static struct choice choose(struct ckpt_store *s)
 {
 	int64_t now_ns = ckpt_sys.mono_ns();
-	struct choice t = {.next_ns = now_ns + CKPT_BEHIND_LATER_NS};
+	struct choice t = {.next_ns = now_ns + CKPT_JOB_LATER_NS};
 	int rc = ckpt_step_list(s, NULL, 1u << CKPT_STEP_COMMITTED, &t.list, &t.list_count);
 
 	if (!rc && t.list_count)
 		t.steps = ckpt_calloc(t.list_count, sizeof(*t.steps));
 	if (rc || (t.list_count && !t.steps)) {
-		t.next_ns = ckpt_behind_again_ns(-EBUSY);
+		t.next_ns = ckpt_job_again_ns(-EBUSY);
 		return t;
 	}
 	for (size_t i = 0; i < t.list_count; i++) {
@@ -134,19 +128,18 @@ static void choice_done(struct choice *t)
 	free(t->steps);
 }
 
-// --- The thread ---------------------------------------------------------------------------------------------------------
+// --- The job ----------------------------------------------------------------------------------------------------------
 
-// Of the thread, which has a store of its own.
-struct cooling_behind {
+struct cooling {
 	struct ckpt_store *store;
-	struct ckpt_behind *behind;
+	struct ckpt_job *job;
 };
 
 static bool go_on(void *arg, uint64_t bytes)
 {
-	struct cooling_behind *c = arg;
+	struct cooling *c = arg;
 
-	return ckpt_behind_go_on(c->behind, bytes) && !ckpt_cool_is_wanted(c->store);
+	return ckpt_job_go_on(c->job, bytes) && !ckpt_cool_is_wanted(c->store);
 }
 
 // Where steps come and go, the packs of those that went are garbage until the next gc, and raw files are gone at once: on a disk
@@ -171,86 +164,53 @@ static void settle(const struct candidate *c, int64_t after_ns)
 		cooling->cool_after_ns = after_ns;
 }
 
-static int cool(struct ckpt_cooler *cooler, struct ckpt_behind *behind, struct candidate *c)
+static int cool(struct ckpt_store *s, struct ckpt_job *job, struct candidate *c)
 {
-	struct cooling_behind now = {.store = cooler->store, .behind = behind};
-	const struct ckpt_tier_how how = {.go_on = go_on,
-					  .arg = &now,
-					  .pack_bytes = cooler->store->settings.pack_bytes,
-					  .at_once = true,
-					  .keeps_warm = true};
+	struct cooling now = {s, job};
+	const struct ckpt_tier_how how = {
+		.go_on = go_on, .arg = &now, .pack_bytes = s->settings.pack_bytes, .at_once = true, .keeps_warm = true};
 	struct ckpt_tier_done done;
 	int rc;
 
-	if (ckpt_behind_stops(behind) || ckpt_cool_is_wanted(cooler->store))
+	if (ckpt_job_stops(job) || ckpt_cool_is_wanted(s))
 		return -EINTR;
 	look_at(c, ckpt_sys.mono_ns());
 	if (!c->wanted)
 		return 0; // since it was chosen
-	rc = c->packed || has_room(cooler->store, c->bytes) ? ckpt_cool(c->step, &how, &done) : -ENOSPC;
+	rc = c->packed || has_room(s, c->bytes) ? ckpt_cool(c->step, &how, &done) : -ENOSPC;
 	if (rc != -EINTR)
-		settle(c, rc ? ckpt_behind_again_ns(rc) : INT64_MAX);
+		settle(c, rc ? ckpt_job_again_ns(rc) : INT64_MAX);
 	return rc;
 }
 
-static int64_t turn(void *arg, struct ckpt_behind *behind)
+static int64_t turn(void *store, struct ckpt_job *job)
 {
-	struct ckpt_cooler *cooler = arg;
-	struct choice t = choose(cooler->store);
+	struct choice t = choose(store);
 	int rc = 0;
 	int64_t next_ns;
 
 	for (size_t i = 0; i < t.count && rc != -EINTR; i++)
-		rc = cool(cooler, behind, &t.steps[i]);
+		rc = cool(store, job, &t.steps[i]);
 	next_ns = rc == -EINTR ? ckpt_sys.mono_ns() + LET_BY_NS : t.count ? 0 : t.next_ns;
 	choice_done(&t);
 	return next_ns;
 }
 
-int ckpt_cooler_new(struct ckpt_store *s, struct ckpt_cooler **ret_cooler)
+int ckpt_cooler_start(struct ckpt_store *s)
 {
-	struct ckpt_cooler *cooler = calloc(1, sizeof(*cooler));
-	int rc;
-
-	if (!cooler)
-		return -ENOMEM;
-	cooler->store = s;
-	rc = ckpt_behind_new(s, turn, cooler, &cooler->behind);
-	if (rc)
-		free(cooler);
-	else
-		*ret_cooler = cooler;
-	return rc;
+	return ckpt_job_new(s->jobs,
+			    &(struct ckpt_job_of){.name = "cool", .class = CKPT_JOB_GIVES_WAY, .turn = turn, .arg = s},
+			    ckpt_cooler_of(s));
 }
 
-void ckpt_cooler_wake(struct ckpt_cooler *cooler)
-{
-	if (cooler)
-		ckpt_behind_wake(cooler->behind);
-}
-
-void ckpt_cooler_stop(struct ckpt_cooler *cooler)
-{
-	if (cooler)
-		ckpt_behind_stop(cooler->behind);
-}
-
-void ckpt_cooler_free(struct ckpt_cooler *cooler)
-{
-	if (!cooler)
-		return;
-	ckpt_behind_free(cooler->behind);
-	free(cooler);
-}
-
-void ckpt_cooler_pending(struct ckpt_cooler *cooler, uint64_t *ret_steps, uint64_t *ret_bytes)
+void ckpt_cooler_pending(struct ckpt_store *s, uint64_t *ret_steps, uint64_t *ret_bytes)
 {
 	struct choice t;
 
 	*ret_steps = *ret_bytes = 0;
-	if (!cooler)
+	if (!*ckpt_cooler_of(s))
 		return;
-	t = choose(cooler->store);
+	t = choose(s);
 	for (size_t i = 0; i < t.count; i++) {
 		*ret_steps += t.steps[i].counts;
 		*ret_bytes += t.steps[i].counts ? t.steps[i].bytes : 0;
@@ -260,4 +220,4 @@ void ckpt_cooler_pending(struct ckpt_cooler *cooler, uint64_t *ret_steps, uint64
 
 struct ckpt_part ckpt_cooling_part = {.bytes = sizeof(struct ckpt_cooling)};
 
-struct ckpt_part ckpt_cooler_part = {.bytes = sizeof(struct ckpt_cooler *)};
+struct ckpt_part ckpt_cooler_part = {.bytes = sizeof(struct ckpt_job *)};

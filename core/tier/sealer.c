@@ -3,16 +3,10 @@
 #include "core/base/lock.h"
 #include "core/base/sys.h"
 #include "core/base/util.h"
-#include "core/step/behind.h"
 #include "core/step/store.h"
 #include "core/tier/seal.h"
 
 #define AGAIN_NS INT64_C(1000000000) // until it looks again when there was no memory to, or another seals a step
-
-struct ckpt_sealer {
-	struct ckpt_store *store;
-	struct ckpt_behind *behind;
-};
 
 // --- Which steps --------------------------------------------------------------------------------------------------------
 
@@ -68,7 +62,7 @@ static struct turn choose(struct ckpt_store *s)
 	int rc;
 
 	// What is reopened or being removed is in no list, and comes back without a word.
-	t.next_ns = t.now_ns + CKPT_BEHIND_LATER_NS;
+	t.next_ns = t.now_ns + CKPT_JOB_LATER_NS;
 	ckpt_lock_take(&s->lock);
 	rc = ckpt_step_each_locked(s, NULL, 1u << CKPT_STEP_COMMITTED, choose_locked, &t);
 	ckpt_lock_drop(&s->lock);
@@ -79,10 +73,10 @@ static struct turn choose(struct ckpt_store *s)
 	return t;
 }
 
-// --- The thread ---------------------------------------------------------------------------------------------------------
+// --- The job ----------------------------------------------------------------------------------------------------------
 
 struct sealing {
-	struct ckpt_behind *behind;
+	struct ckpt_job *job;
 	struct ckpt_step *step;
 };
 
@@ -90,12 +84,12 @@ static bool go_on(void *arg, uint64_t bytes)
 {
 	const struct sealing *sealing = arg;
 
-	return !is_taken(sealing->step) && ckpt_behind_go_on(sealing->behind, bytes);
+	return !is_taken(sealing->step) && ckpt_job_go_on(sealing->job, bytes);
 }
 
-static void seal(struct ckpt_behind *behind, struct ckpt_step *step)
+static void seal(struct ckpt_job *job, struct ckpt_step *step)
 {
-	struct sealing sealing = {behind, step};
+	struct sealing sealing = {job, step};
 	const struct ckpt_seal_how how = {.go_on = go_on, .arg = &sealing, .behind = true};
 	int rc = ckpt_seal(step, &how);
 
@@ -103,57 +97,27 @@ static void seal(struct ckpt_behind *behind, struct ckpt_step *step)
 		return;
 	LOCK_SCOPE(&step->lock);
 	ckpt_sealing_of(step)->seal_failed = step->version->is.version;
-	ckpt_sealing_of(step)->seal_after_ns = ckpt_behind_again_ns(rc);
+	ckpt_sealing_of(step)->seal_after_ns = ckpt_job_again_ns(rc);
 }
 
-static int64_t turn(void *arg, struct ckpt_behind *behind)
+static int64_t turn(void *store, struct ckpt_job *job)
 {
-	struct ckpt_sealer *sealer = arg;
-	struct turn t = choose(sealer->store);
+	struct turn t = choose(store);
 
 	for (size_t i = 0; i < t.count; i++) {
-		if (!ckpt_behind_stops(behind))
-			seal(behind, t.steps[i].step);
+		if (!ckpt_job_stops(job))
+			seal(job, t.steps[i].step);
 		ckpt_step_unref(t.steps[i].step);
 	}
 	free(t.steps);
 	return t.count ? 0 : t.next_ns;
 }
 
-int ckpt_sealer_new(struct ckpt_store *s, struct ckpt_sealer **ret_sealer)
+int ckpt_sealer_start(struct ckpt_store *s)
 {
-	struct ckpt_sealer *sealer = calloc(1, sizeof(*sealer));
-	int rc;
-
-	if (!sealer)
-		return -ENOMEM;
-	sealer->store = s;
-	rc = ckpt_behind_new(s, turn, sealer, &sealer->behind);
-	if (rc)
-		free(sealer);
-	else
-		*ret_sealer = sealer;
-	return rc;
-}
-
-void ckpt_sealer_wake(struct ckpt_sealer *sealer)
-{
-	if (sealer)
-		ckpt_behind_wake(sealer->behind);
-}
-
-void ckpt_sealer_stop(struct ckpt_sealer *sealer)
-{
-	if (sealer)
-		ckpt_behind_stop(sealer->behind);
-}
-
-void ckpt_sealer_free(struct ckpt_sealer *sealer)
-{
-	if (!sealer)
-		return;
-	ckpt_behind_free(sealer->behind);
-	free(sealer);
+	return ckpt_job_new(s->jobs,
+			    &(struct ckpt_job_of){.name = "seal", .class = CKPT_JOB_GIVES_WAY, .turn = turn, .arg = s},
+			    ckpt_sealer_of(s));
 }
 
 struct pending {
@@ -173,14 +137,14 @@ static int add_pending_locked(void *arg, struct ckpt_step *step)
 	return 0;
 }
 
-void ckpt_sealer_pending(struct ckpt_sealer *sealer, uint64_t *ret_files, uint64_t *ret_bytes)
+void ckpt_sealer_pending(struct ckpt_store *s, uint64_t *ret_files, uint64_t *ret_bytes)
 {
 	struct pending p = {0};
 
-	if (sealer) {
-		LOCK_SCOPE(&sealer->store->lock);
+	if (*ckpt_sealer_of(s)) {
+		LOCK_SCOPE(&s->lock);
 
-		ckpt_step_each_locked(sealer->store, NULL, 1u << CKPT_STEP_COMMITTED, add_pending_locked, &p);
+		ckpt_step_each_locked(s, NULL, 1u << CKPT_STEP_COMMITTED, add_pending_locked, &p);
 	}
 	*ret_files = p.files;
 	*ret_bytes = p.bytes;
@@ -188,4 +152,4 @@ void ckpt_sealer_pending(struct ckpt_sealer *sealer, uint64_t *ret_files, uint64
 
 struct ckpt_part ckpt_sealing_part = {.bytes = sizeof(struct ckpt_sealing)};
 
-struct ckpt_part ckpt_sealer_part = {.bytes = sizeof(struct ckpt_sealer *)};
+struct ckpt_part ckpt_sealer_part = {.bytes = sizeof(struct ckpt_job *)};

@@ -1,19 +1,19 @@
-// Seals behind (seal.h, behind.h): the committed steps that are not sealed, in the order of their commits.
+// The job that seals (seal.h): the committed steps that are not sealed, in the order of their commits.
 //
-// It holds nothing that a crash would lose: what was not written down is read again. Threads: any. Only _stop blocks, for as long
-// as a chunk takes.
+// It holds nothing that a crash would lose: what was not written down is read again. Threads: any. Its turn ends within a
+// chunk.
 #pragma once
 
 #include "core/base/part.h"
 
 #include <stdint.h>
 
-struct ckpt_sealer;
+struct ckpt_job;
 struct ckpt_step;
 struct ckpt_store;
 
 // Of a mount that seals, atomic; else NULL.
-CKPT_PART(struct ckpt_store, struct ckpt_sealer *, ckpt_sealer)
+CKPT_PART(struct ckpt_store, struct ckpt_job *, ckpt_sealer)
 
 // Guarded by step->lock.
 struct ckpt_sealing {
@@ -24,9 +24,6 @@ struct ckpt_sealing {
 };
 CKPT_PART(struct ckpt_step, struct ckpt_sealing, ckpt_sealing)
 
-int ckpt_sealer_new(struct ckpt_store *s, struct ckpt_sealer **ret_sealer); // s is borrowed; 0, -ENOMEM, -EAGAIN
-void ckpt_sealer_wake(struct ckpt_sealer *sealer); // there may be something to seal; NULL is fine
-void ckpt_sealer_stop(struct ckpt_sealer *sealer); // it seals no more; NULL is fine
-void ckpt_sealer_free(struct ckpt_sealer *sealer); // after _stop, when nobody wakes it; NULL is fine
-// The files of the steps that are not sealed yet, but for those that cannot be; NULL: 0.
-void ckpt_sealer_pending(struct ckpt_sealer *sealer, uint64_t *ret_files, uint64_t *ret_bytes);
+int ckpt_sealer_start(struct ckpt_store *s); // 0, -ENOMEM, -EAGAIN
+// The files of the steps that are not sealed yet, but for those that cannot be; of a store that does not seal: 0.
+void ckpt_sealer_pending(struct ckpt_store *s, uint64_t *ret_files, uint64_t *ret_bytes);

@@ -88,8 +88,8 @@ static void wait_idle(void)
 	for (int tries = 0; tries < TRIES; tries++) {
 		uint64_t files, cooling, bytes;
 
-		ckpt_sealer_pending(*ckpt_sealer_of(s), &files, &bytes);
-		ckpt_cooler_pending(*ckpt_cooler_of(s), &cooling, &bytes);
+		ckpt_sealer_pending(s, &files, &bytes);
+		ckpt_cooler_pending(s, &cooling, &bytes);
 		if (!files && !cooling)
 			return;
 		ckpt_sys.sleep_ns(1000000);
@@ -108,7 +108,7 @@ START_TEST(all_but_the_newest_are_cooled)
 {
 	uint64_t cooling, bytes;
 
-	ckpt_cooler_pending(NULL, &cooling, &bytes);
+	ckpt_cooler_pending(s, &cooling, &bytes);
 	ck_assert(!cooling && !bytes);
 	ck_ok(ckpt_store_work_behind(s));
 	wait_idle();
@@ -221,7 +221,7 @@ START_TEST(who_was_idle_for_an_hour_does_not_rest_for_seven)
 	staged = ckpt_staged_begin(s, "5000");
 	ckpt_staged_writer(staged, &writer, ckpt_staged_put(staged, "file", "text"));
 	s->settings.hot = 1;
-	ckpt_cooler_wake(*ckpt_cooler_of(s));
+	ckpt_job_wake(*ckpt_cooler_of(s));
 	for (int tries = 0; tries < TRIES && !is_cold(2); tries++)
 		ckpt_sys.sleep_ns(1000000);
 	ck_assert(is_cold(2));

@@ -556,7 +556,7 @@ static void wait_sealed(struct ckpt_step *one)
 	uint64_t files = 1, bytes;
 
 	for (int i = 0; i < 5000 && files; i++) {
-		ckpt_sealer_pending(*ckpt_sealer_of(s), &files, &bytes);
+		ckpt_sealer_pending(s, &files, &bytes);
 		ckpt_sys.sleep_ns(1000000);
 	}
 	ck_assert_uint_eq(files, 0);
@@ -570,7 +570,7 @@ START_TEST(behind_what_was_there_and_what_comes_is_sealed)
 	struct ckpt_step *next;
 	uint64_t files, bytes;
 
-	ckpt_sealer_pending(NULL, &files, &bytes);
+	ckpt_sealer_pending(s, &files, &bytes);
 	ck_assert(!files && !bytes);
 	ck_ok(ckpt_store_work_behind(s));
 	wait_sealed(step);
@@ -598,7 +598,7 @@ START_TEST(behind_what_cannot_be_sealed_is_not_waited_for)
 	for (int i = 0; i < 5000; i++) {
 		uint64_t files, bytes;
 
-		ckpt_sealer_pending(*ckpt_sealer_of(s), &files, &bytes);
+		ckpt_sealer_pending(s, &files, &bytes);
 		if (!files)
 			return;
 		ckpt_sys.sleep_ns(1000000);

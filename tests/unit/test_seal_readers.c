@@ -376,7 +376,7 @@ static int64_t rests(int64_t waits)
 	ckpt_hook_set(waited_ns, fake_waited);
 	ck_ok(ckpt_store_work_behind(s));
 	for (int i = 0; i < 10000 && files; i++) {
-		ckpt_sealer_pending(*ckpt_sealer_of(s), &files, &bytes);
+		ckpt_sealer_pending(s, &files, &bytes);
 		real_sleep(MS);
 	}
 	ck_assert(!files && large_is_sealed("large"));
