@@ -101,7 +101,7 @@ static int stage_at(struct ckpt_fs *fs, struct node *folder, struct node *above,
 	ckpt_step_unref(step);
 	if (!rc)
 		rc = ckpt_convert_sync(fs->store, dirfd); // else a crash may leave the plain folder
-	ckpt_looker_wake(__atomic_load_n(ckpt_looker_of(fs->store), __ATOMIC_ACQUIRE));
+	ckpt_job_wake(__atomic_load_n(&ckpt_looker_of(fs->store)->job, __ATOMIC_ACQUIRE));
 	return rc;
 }
 

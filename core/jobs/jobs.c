@@ -334,7 +334,7 @@ bool ckpt_job_wake(struct ckpt_job *job)
 		return false;
 	job->woken = true;
 	job->due_ns = MIN(job->due_ns, ckpt_sys.mono_ns());
-	return job->runs || call_worker_locked(job->jobs) || job->jobs->threads;
+	return !job->jobs->by_hand && (job->runs || call_worker_locked(job->jobs) || job->jobs->threads);
 }
 
 void ckpt_job_stop(struct ckpt_job *job)

@@ -14,7 +14,6 @@
 #include "core/base/walk.h"
 #include "core/save/share.h"
 #include "core/state/shared.h"
-#include "core/step/behind.h"
 #include "core/step/drafts.h"
 #include "core/step/errlog.h"
 #include "core/step/store.h"
@@ -42,7 +41,7 @@ struct user {
 struct ckpt_limit {
 	struct ckpt_store *store;
 	uint64_t work_max, user_max;
-	struct ckpt_behind *behind; // NULL: nobody watches
+	struct ckpt_job *job; // NULL: nobody watches
 	bool stop;                  // atomic
 	bool known;                 // atomic: there was a walk
 	uint64_t freed;             // atomic: counts
@@ -391,7 +390,7 @@ static bool next_over(struct ckpt_limit *l, size_t *at, uid_t *ret_uid)
 }
 
 // What the kernel writes to open files is found here first.
-static int64_t watch(void *arg, struct ckpt_behind *behind __attribute__((unused)))
+static int64_t watch(void *arg, struct ckpt_job *job __attribute__((unused)))
 {
 	struct ckpt_limit *l = arg;
 	size_t at = 0;
@@ -466,7 +465,9 @@ int ckpt_limit_new(struct ckpt_store *s, struct ckpt_limit **ret_limit)
 
 int ckpt_limit_watch(struct ckpt_limit *l)
 {
-	return l ? ckpt_behind_new(l->store, watch, l, &l->behind) : 0;
+	const struct ckpt_job_of of = {.name = "limit", .class = CKPT_JOB_PROMPT, .turn = watch, .arg = l};
+
+	return l ? ckpt_job_new(l->store->jobs, &of, &l->job) : 0;
 }
 
 void ckpt_limit_stop(struct ckpt_limit *l)
@@ -474,14 +475,13 @@ void ckpt_limit_stop(struct ckpt_limit *l)
 	if (!l)
 		return;
 	__atomic_store_n(&l->stop, true, __ATOMIC_RELAXED);
-	ckpt_behind_stop(l->behind);
+	ckpt_job_stop(l->job);
 }
 
 void ckpt_limit_free(struct ckpt_limit *l)
 {
 	if (!l)
 		return;
-	ckpt_behind_free(l->behind);
 	free(l->users);
 	pthread_cond_destroy(&l->walked);
 	ckpt_lock_done(&l->lock);

@@ -28,7 +28,7 @@ CKPT_PART(struct ckpt_store, struct ckpt_limit *, ckpt_limit)
 
 // *ret_limit is NULL where the settings of s, which is borrowed, have no limit. 0, -ENOMEM.
 int ckpt_limit_new(struct ckpt_store *s, struct ckpt_limit **ret_limit);
-// From now on a thread looks once a second at what there is, and rests ten times as long as that took. 0, -ENOMEM, -EAGAIN.
+// From now on a job looks once a second at what there is, and rests ten times as long as that took. 0, -ENOMEM, -EAGAIN.
 int ckpt_limit_watch(struct ckpt_limit *limit);
 void ckpt_limit_stop(struct ckpt_limit *limit); // it looks no more; waits for it
 void ckpt_limit_free(struct ckpt_limit *limit); // after _stop

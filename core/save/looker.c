@@ -23,7 +23,6 @@
 #include "core/save/quiet.h"
 #include "core/save/stage.h"
 #include "core/save/survey.h"
-#include "core/step/behind.h"
 #include "core/step/errlog.h"
 #include "core/step/store.h"
 
@@ -40,13 +39,6 @@
 #define REST_FACTOR 20            // it rests so many times as long as a turn had a processor
 #define POLL_MIN_NS (SECOND_NS / 20)
 #define POLL_MAX_NS (2 * SECOND_NS)
-
-struct ckpt_looker {
-	struct ckpt_store *store;
-	struct ckpt_behind *behind;  // NULL: without a thread
-	struct ckpt_behind *turning; // the same, as the thread itself knows it
-	bool ends;                   // and has none any more
-};
 
 // What the last look at a step has found.
 struct ckpt_still {
@@ -439,7 +431,7 @@ static bool stops(void *looker)
 {
 	const struct ckpt_looker *l = looker;
 
-	return l->turning && !l->ends && ckpt_behind_stops(l->turning);
+	return !l->ends && ckpt_job_stops(l->job);
 }
 
 // Just before the act: 0 nothing has changed; -EAGAIN something has; with leases, -EBUSY somebody can still write a file.
@@ -645,12 +637,13 @@ static void complete_at_end(struct ckpt_looker *l, struct ckpt_step *step)
 		(void)commit(l, step, &g);
 }
 
-void ckpt_looker_end(struct ckpt_looker *l, int64_t until_ns)
+void ckpt_looker_end(struct ckpt_store *s, int64_t until_ns)
 {
+	struct ckpt_looker *l = ckpt_looker_of(s);
 	struct ckpt_step **steps;
 	size_t count;
 
-	if (!l || ckpt_step_list(l->store, NULL, 1u << CKPT_STEP_STAGED, &steps, &count))
+	if (!l->job || ckpt_step_list(s, NULL, 1u << CKPT_STEP_STAGED, &steps, &count))
 		return;
 	l->ends = true;
 	for (size_t i = 0; i < count && ckpt_sys.mono_ns() < until_ns; i++) {
@@ -660,7 +653,7 @@ void ckpt_looker_end(struct ckpt_looker *l, int64_t until_ns)
 	ckpt_step_list_free(steps, count);
 }
 
-// --- The thread ---------------------------------------------------------------------------------------------------------
+// --- The job ----------------------------------------------------------------------------------------------------------
 
 // Of this thread. The time that a turn waited for a disk, or for a processor, is no work of its.
 static int64_t processor_ns(void)
@@ -671,8 +664,9 @@ static int64_t processor_ns(void)
 	return t.tv_sec * SECOND_NS + t.tv_nsec;
 }
 
-int64_t ckpt_looker_look(struct ckpt_looker *l)
+static int64_t turn(void *looker, struct ckpt_job *job __attribute__((unused)))
 {
+	struct ckpt_looker *l = looker;
 	int64_t began_ns = ckpt_sys.mono_ns(), worked_ns = processor_ns(), next_ns = INT64_MAX;
 	struct ckpt_step **steps;
 	size_t count;
@@ -690,57 +684,13 @@ int64_t ckpt_looker_look(struct ckpt_looker *l)
 	return MAX(next_ns, ckpt_sys.mono_ns() + MAX(worked_ns * REST_FACTOR, POLL_MIN_NS));
 }
 
-static int64_t turn(void *arg, struct ckpt_behind *behind)
+int ckpt_looker_start(struct ckpt_store *s)
 {
-	struct ckpt_looker *l = arg;
+	struct ckpt_looker *l = ckpt_looker_of(s);
 
-	l->turning = behind;
-	return ckpt_looker_look(l);
-}
-
-int ckpt_looker_new_without_thread(struct ckpt_store *s, struct ckpt_looker **ret_looker)
-{
-	struct ckpt_looker *l = calloc(1, sizeof(*l));
-
-	if (!l)
-		return -ENOMEM;
 	l->store = s;
-	*ret_looker = l;
-	return 0;
+	return ckpt_job_new(s->jobs, &(struct ckpt_job_of){.name = "look", .class = CKPT_JOB_PROMPT, .turn = turn, .arg = l},
+			    &l->job);
 }
 
-int ckpt_looker_new(struct ckpt_store *s, struct ckpt_looker **ret_looker)
-{
-	struct ckpt_looker *l;
-	int rc = ckpt_looker_new_without_thread(s, &l);
-
-	if (!rc)
-		rc = ckpt_behind_new(s, turn, l, &l->behind);
-	if (rc)
-		free(l);
-	else
-		*ret_looker = l;
-	return rc;
-}
-
-void ckpt_looker_wake(struct ckpt_looker *l)
-{
-	if (l && l->behind)
-		ckpt_behind_wake(l->behind);
-}
-
-void ckpt_looker_stop(struct ckpt_looker *l)
-{
-	if (l)
-		ckpt_behind_stop(l->behind);
-}
-
-void ckpt_looker_free(struct ckpt_looker *l)
-{
-	if (!l)
-		return;
-	ckpt_behind_free(l->behind);
-	free(l);
-}
-
-struct ckpt_part ckpt_looker_part = {.bytes = sizeof(struct ckpt_looker *)};
+struct ckpt_part ckpt_looker_part = {.bytes = sizeof(struct ckpt_looker)};

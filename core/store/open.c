@@ -216,7 +216,7 @@ static void wake_behind(struct ckpt_store *s)
 
 static void wake_looker(struct ckpt_store *s)
 {
-	ckpt_looker_wake(__atomic_load_n(ckpt_looker_of(s), __ATOMIC_ACQUIRE));
+	ckpt_job_wake(__atomic_load_n(&ckpt_looker_of(s)->job, __ATOMIC_ACQUIRE));
 }
 
 int ckpt_store_open(const char *path, enum ckpt_store_mode mode, const struct ckpt_settings *settings,
@@ -274,7 +274,6 @@ int ckpt_store_work_behind(struct ckpt_store *s)
 {
 	bool seals = s->writable && s->settings.seal, cools = seals && s->settings.hot != CKPT_HOT_ALL;
 	struct ckpt_room *room = NULL;
-	struct ckpt_looker *looker = NULL;
 	int rc = seals ? ckpt_sealer_start(s) : 0;
 
 	if (!rc && cools)
@@ -283,8 +282,7 @@ int ckpt_store_work_behind(struct ckpt_store *s)
 		rc = ckpt_room_new(s, &room);
 	__atomic_store_n(ckpt_room_of(s), room, __ATOMIC_RELEASE);
 	if (!rc && s->writable)
-		rc = ckpt_looker_new(s, &looker);
-	__atomic_store_n(ckpt_looker_of(s), looker, __ATOMIC_RELEASE);
+		rc = ckpt_looker_start(s);
 	if (!rc && s->writable && *ckpt_remote_of(s))
 		rc = ckpt_fetch_new(s, ckpt_fetch_of(s));
 	if (!rc && s->writable)
@@ -300,8 +298,8 @@ int ckpt_store_work_behind(struct ckpt_store *s)
 
 void ckpt_store_complete(struct ckpt_store *s, int64_t until_ns)
 {
-	ckpt_looker_stop(*ckpt_looker_of(s));
-	ckpt_looker_end(*ckpt_looker_of(s), until_ns);
+	ckpt_job_stop(ckpt_looker_of(s)->job);
+	ckpt_looker_end(s, until_ns);
 }
 
 void ckpt_store_rest(struct ckpt_store *s)
@@ -309,7 +307,7 @@ void ckpt_store_rest(struct ckpt_store *s)
 	if (!s || !s->steps) // NULL: an open that failed before anything
 		return;
 	ckpt_reopen_wake_all(s); // nobody waits for the object store meanwhile
-	ckpt_looker_stop(*ckpt_looker_of(s));
+	ckpt_job_stop(ckpt_looker_of(s)->job);
 	ckpt_collector_stop(*ckpt_collector_of(s));
 	ckpt_warmer_stop(*ckpt_warmer_of(s));
 	ckpt_evict_stop(*ckpt_evict_of(s));
@@ -339,7 +337,6 @@ void ckpt_store_close(struct ckpt_store *s)
 		ckpt_garbage_keep(s);
 		(void)ckpt_journal_snapshot(s->journal, false);
 	}
-	ckpt_looker_free(TAKE_PTR(*ckpt_looker_of(s)));
 	ckpt_warmer_free(TAKE_PTR(*ckpt_warmer_of(s)));
 	ckpt_evict_free(*ckpt_evict_of(s));
 	ckpt_limit_free(*ckpt_limit_of(s));

@@ -12,7 +12,6 @@
 #define UNIT_NS INT64_C(20000000)
 
 static struct ckpt_step *step;
-static struct ckpt_looker *looker;
 static int (*real_open)(int dirfd, const char *path, int flags, mode_t mode);
 static void (*meanwhile)(void); // once
 
@@ -20,7 +19,8 @@ static void setup(void)
 {
 	ckpt_fixture_open();
 	s->settings.commit_quiet_ns = UNIT_NS;
-	ck_ok(ckpt_looker_new_without_thread(s, &looker));
+	ckpt_jobs_by_hand(s->jobs);
+	ck_ok(ckpt_looker_start(s));
 	step = ckpt_staged_begin(s, "1000");
 	ckpt_staging_of(step)->by_client = true;
 	ckpt_staged_put_array(step, "a.npy", 'a', 8);
@@ -29,9 +29,19 @@ static void setup(void)
 
 static void teardown(void)
 {
-	ckpt_looker_free(looker);
 	ckpt_step_unref(step);
 	ckpt_fixture_close();
+}
+
+static void look(void)
+{
+	const char *name;
+
+	(void)ckpt_job_wake(ckpt_looker_of(s)->job);
+	do {
+		name = ckpt_jobs_run_next(s->jobs, NULL);
+		ck_assert_ptr_nonnull(name);
+	} while (strcmp(name, "look"));
 }
 
 static void commit(void)
@@ -63,7 +73,7 @@ static void look_with(void (*act)(void))
 {
 	meanwhile = act;
 	ckpt_hook_set(open, open_meanwhile);
-	(void)ckpt_looker_look(looker);
+	look();
 	ckpt_hook_set(open, real_open);
 	ck_assert_ptr_null(meanwhile);
 }
@@ -78,17 +88,17 @@ START_TEST(a_step_that_is_committed_or_dropped_during_a_look)
 {
 	const int which = _i % (int)ARRAY_LEN(acts), looks = _i / (int)ARRAY_LEN(acts);
 
-	(void)ckpt_looker_look(looker);
+	look();
 	ckpt_sys.sleep_ns(UNIT_NS);
 	if (looks) {
 		s->settings.commit_quiet_ns = INT64_C(3600000000000);
-		(void)ckpt_looker_look(looker); // it knows the files
+		look(); // it knows the files
 		s->settings.commit_quiet_ns = 1;
 	}
 	look_with(acts[which].act);
 	ck_assert_int_eq(ckpt_step_state(step), acts[which].becomes);
 	ck_assert_ptr_null(ckpt_staging_of(step)->still);
-	(void)ckpt_looker_look(looker);
+	look();
 	ck_assert_int_eq(ckpt_step_state(step), acts[which].becomes);
 }
 END_TEST
@@ -96,7 +106,7 @@ END_TEST
 START_TEST(a_step_that_is_left_alone_is_committed)
 {
 	for (int tries = 0; tries < 1000 && ckpt_step_state(step) != CKPT_STEP_COMMITTED; tries++) {
-		(void)ckpt_looker_look(looker);
+		look();
 		ckpt_sys.sleep_ns(UNIT_NS / 4);
 	}
 	ck_assert_int_eq(ckpt_step_state(step), CKPT_STEP_COMMITTED);
@@ -114,7 +124,7 @@ START_TEST(a_step_with_a_file_that_can_still_be_written_is_not_committed)
 
 	ck_assert_int_ge(fd, 0);
 	for (int tries = 0; tries < 1000 && !strstr(what, "mappings of a.npy"); tries++) {
-		(void)ckpt_looker_look(looker);
+		look();
 		ckpt_looker_waits_for(step, what);
 		ckpt_sys.sleep_ns(UNIT_NS / 4);
 	}

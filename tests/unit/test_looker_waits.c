@@ -27,7 +27,6 @@
 #define LONG_AGO 1000000000
 
 static struct ckpt_step *step; // that the test is about
-static struct ckpt_looker *looker;
 static struct ckpt_writer writer;
 static int writer_fd;
 static pid_t child;
@@ -43,18 +42,20 @@ static int64_t moved_mono_ns(void)
 	return __atomic_load_n(&moved_ns, __ATOMIC_RELAXED);
 }
 
-// Looks when the last look says, as the thread does.
+// Each job has its turns when they are due.
 static void pass(int64_t ns)
 {
-	int64_t end_ns = ckpt_sys.mono_ns() + ns, left_ns;
+	int64_t end_ns = ckpt_sys.mono_ns() + ns, next_ns, left_ns;
 
 	do {
-		int64_t next_ns = ckpt_looker_look(looker);
-
+		while (ckpt_jobs_run_next(s->jobs, &next_ns))
+			;
 		left_ns = MIN(next_ns, end_ns) - ckpt_sys.mono_ns();
 		__atomic_add_fetch(&moved_ns, MAX(left_ns, 1), __ATOMIC_RELAXED);
 	} while (ckpt_sys.mono_ns() < end_ns);
-	(void)ckpt_looker_look(looker);
+	(void)ckpt_job_wake(ckpt_looker_of(s)->job);
+	while (ckpt_jobs_run_next(s->jobs, NULL))
+		;
 }
 
 // --- The step -----------------------------------------------------------------------------------------------------------
@@ -80,16 +81,22 @@ static void begin(const char *name, pid_t maker)
 	ck_ok(ckpt_stage_begin_by_client(s, "", name, 0755, getuid(), getgid(), maker, &step));
 }
 
-static void setup(void)
+static void setup_threads(void)
 {
 	ckpt_fixture_open();
 	s->settings.commit_quiet_ns = U;
 	s->calls.unstage = unstage;
-	ck_ok(ckpt_looker_new_without_thread(s, &looker));
+	writer_fd = -1;
+}
+
+static void setup(void)
+{
+	setup_threads();
+	ckpt_jobs_by_hand(s->jobs);
+	ck_ok(ckpt_looker_start(s));
 	real_mono_ns = ckpt_hooks.mono_ns;
 	moved_ns = real_mono_ns();
 	ckpt_hook_set(mono_ns, moved_mono_ns);
-	writer_fd = -1;
 }
 
 static void end_child(void)
@@ -107,7 +114,6 @@ static void teardown(void)
 	ckpt_stage_writer_remove(&writer);
 	if (writer_fd >= 0)
 		close(writer_fd);
-	ckpt_looker_free(looker);
 	ckpt_step_unref(step);
 	ckpt_fixture_close();
 }
@@ -656,26 +662,22 @@ static void note_listed(void *arg __attribute__((unused)), struct ckpt_step *it)
 
 START_TEST(the_thread_commits_what_is_quiet_and_the_mount_hears_of_it)
 {
-	struct ckpt_looker *thread;
+	struct ckpt_job *job;
 
-	ckpt_hook_set(mono_ns, real_mono_ns);
 	s->settings.commit_quiet_ns = 1000000;
 	s->calls.listed = note_listed;
 	begin(NAME, getpid());
 	put_array();
-	ck_ok(ckpt_looker_new(s, &thread));
-	ckpt_looker_wake(thread);
+	ck_ok(ckpt_looker_start(s));
+	job = ckpt_looker_of(s)->job;
+	(void)ckpt_job_wake(job);
 	pthread_mutex_lock(&listed_lock);
 	while (!is_listed) // else the time limit of the test
 		pthread_cond_wait(&listed_changed, &listed_lock);
 	pthread_mutex_unlock(&listed_lock);
-	ckpt_looker_stop(thread);
+	ckpt_job_stop(job);
 	ck_assert_int_eq(ckpt_step_state(step), CKPT_STEP_COMMITTED);
-	ckpt_looker_end(thread, INT64_MAX);
-	ckpt_looker_free(thread);
-	ckpt_looker_wake(NULL);
-	ckpt_looker_stop(NULL);
-	ckpt_looker_free(NULL);
+	ckpt_looker_end(s, INT64_MAX);
 }
 END_TEST
 
@@ -714,7 +716,7 @@ START_TEST(an_orderly_end_commits_what_is_complete)
 
 	begin(NAME, ends[row].maker());
 	ends[row].prepare();
-	ckpt_looker_end(looker, is_late ? 0 : INT64_MAX);
+	ckpt_looker_end(s, is_late ? 0 : INT64_MAX);
 	ck_assert_int_eq(ckpt_step_state(step),
 			 ends[row].is_committed && !is_late ? CKPT_STEP_COMMITTED : CKPT_STEP_STAGED);
 }
@@ -726,15 +728,14 @@ START_TEST(an_end_that_cannot_look_commits_nothing)
 	all_of_its_neighbour();
 	below = ckpt_hooks;
 	ckpt_hook_set(open, failing_open);
-	ckpt_looker_end(looker, INT64_MAX);
+	ckpt_looker_end(s, INT64_MAX);
 	ckpt_hook_set(open, below.open);
 	check_staged();
 	ck_ok(ckpt_stage_enter(step, false));
-	ckpt_looker_end(looker, INT64_MAX); // somebody is about a change
+	ckpt_looker_end(s, INT64_MAX); // somebody is about a change
 	ckpt_stage_leave(step);
 	check_staged();
-	ckpt_looker_end(NULL, INT64_MAX);
-	ckpt_looker_end(looker, INT64_MAX);
+	ckpt_looker_end(s, INT64_MAX);
 	ck_assert_int_eq(ckpt_step_state(step), CKPT_STEP_COMMITTED);
 }
 END_TEST
@@ -742,7 +743,8 @@ END_TEST
 int main(void)
 {
 	Suite *suite = suite_create("looker waits");
-	TCase *time = tcase_create("time"), *changes = tcase_create("changes"), *end = tcase_create("end");
+	TCase *time = tcase_create("time"), *changes = tcase_create("changes"), *thread = tcase_create("thread"),
+	      *end = tcase_create("end");
 
 	tcase_add_checked_fixture(time, setup, teardown);
 	tcase_add_loop_test(time, a_step_becomes_what_it_is_when_its_time_has_come, 0, (int)ARRAY_LEN(rows));
@@ -756,8 +758,10 @@ int main(void)
 	tcase_add_test(changes, an_interrupted_step_that_is_written_anew_is_committed);
 	tcase_add_test(changes, a_claimed_step_whose_maker_has_begun_a_later_one_is_committed);
 	tcase_add_loop_test(changes, makers_of_a_directory_that_is_moved_in_are_makers_of_the_step, 0, 2);
-	tcase_add_test(changes, the_thread_commits_what_is_quiet_and_the_mount_hears_of_it);
 	suite_add_tcase(suite, changes);
+	tcase_add_checked_fixture(thread, setup_threads, teardown);
+	tcase_add_test(thread, the_thread_commits_what_is_quiet_and_the_mount_hears_of_it);
+	suite_add_tcase(suite, thread);
 	tcase_add_checked_fixture(end, setup, teardown);
 	tcase_add_loop_test(end, an_orderly_end_commits_what_is_complete, 0, 2 * (int)ARRAY_LEN(ends));
 	tcase_add_test(end, an_end_that_cannot_look_commits_nothing);
