@@ -1,4 +1,4 @@
-// States of the thread:
+// States of the job:
 //
 //   RESTS    until the newest CONDEMN is a day old
 //   IS_DUE   it is, and a random time passes
@@ -10,7 +10,6 @@
 #include "core/remote/collect.h"
 #include "core/remote/near.h"
 #include "core/state/condemned.h"
-#include "core/step/behind.h"
 #include "core/step/errlog.h"
 
 #include <stdio.h>
@@ -30,8 +29,8 @@ struct ckpt_collector {
 	struct ckpt_store *store;
 	struct ckpt_collector_pace pace;
 	enum state state;
-	int64_t next_ns;            // monotonic
-	struct ckpt_behind *thread; // of who made it
+	int64_t next_ns; // monotonic
+	struct ckpt_job *job;
 	char told[CKPT_COLLECT_WHY_MAX];
 };
 
@@ -69,9 +68,9 @@ static int64_t random_ns(int64_t most_ns)
 	return most_ns ? (int64_t)(n % (uint64_t)most_ns) : 0;
 }
 
-static bool goes_on(void *behind)
+static bool goes_on(void *job)
 {
-	return ckpt_behind_go_on(behind, 0);
+	return ckpt_job_go_on(job, 0);
 }
 
 static void tell(struct ckpt_collector *c, int rc, const struct ckpt_collect_done *done)
@@ -85,13 +84,13 @@ static void tell(struct ckpt_collector *c, int rc, const struct ckpt_collect_don
 }
 
 // The time until the next look, from now on.
-static int64_t collect(struct ckpt_collector *c, struct ckpt_behind *behind)
+static int64_t collect(struct ckpt_collector *c, struct ckpt_job *job)
 {
 	const struct ckpt_collect_how how = {.grace_ns = c->pace.grace_ns,
 					     .delay_ns = c->pace.delay_ns,
 					     .leaves_word = c->state == IS_DUE,
 					     .go_on = goes_on,
-					     .arg = behind};
+					     .arg = job};
 	struct ckpt_collect_done done;
 	int rc = ckpt_collect(c->store, &how, &done);
 
@@ -107,7 +106,7 @@ static int64_t collect(struct ckpt_collector *c, struct ckpt_behind *behind)
 	return done.waiting_ns;
 }
 
-static int64_t look(struct ckpt_collector *c, struct ckpt_behind *behind)
+static int64_t look(struct ckpt_collector *c, struct ckpt_job *job)
 {
 	int64_t age_ns;
 	int rc = age(c, &age_ns);
@@ -120,19 +119,19 @@ static int64_t look(struct ckpt_collector *c, struct ckpt_behind *behind)
 		return MIN(c->pace.period_ns - age_ns, c->pace.period_ns);
 	}
 	if (c->state == IS_DUE)
-		return collect(c, behind);
+		return collect(c, job);
 	c->state = IS_DUE;
 	return random_ns(c->pace.spread_ns);
 }
 
-static int64_t turn(void *arg, struct ckpt_behind *behind)
+static int64_t turn(void *arg, struct ckpt_job *job)
 {
 	struct ckpt_collector *c = arg;
 	int64_t wait_ns;
 
 	if (ckpt_sys.mono_ns() < c->next_ns)
 		return c->next_ns;
-	wait_ns = c->state == COMES_BACK ? collect(c, behind) : look(c, behind);
+	wait_ns = c->state == COMES_BACK ? collect(c, job) : look(c, job);
 	c->next_ns = ckpt_sys.mono_ns() + wait_ns;
 	return c->next_ns;
 }
@@ -148,7 +147,7 @@ int ckpt_collector_new(struct ckpt_store *s, const struct ckpt_collector_pace *p
 	c->store = s;
 	c->pace = *pace;
 	c->next_ns = ckpt_sys.mono_ns() + pace->first_ns;
-	rc = ckpt_behind_new(s, turn, c, &c->thread);
+	rc = ckpt_job_new(s->jobs, &(struct ckpt_job_of){"collect", CKPT_JOB_GIVES_WAY, turn, c, false}, &c->job);
 	if (rc) {
 		free(c);
 		return rc;
@@ -160,14 +159,11 @@ int ckpt_collector_new(struct ckpt_store *s, const struct ckpt_collector_pace *p
 void ckpt_collector_stop(struct ckpt_collector *c)
 {
 	if (c)
-		ckpt_behind_stop(c->thread);
+		ckpt_job_stop(c->job);
 }
 
 void ckpt_collector_free(struct ckpt_collector *c)
 {
-	if (!c)
-		return;
-	ckpt_behind_free(c->thread);
 	free(c);
 }
 

@@ -1,4 +1,4 @@
-// The thread of a mount that collects garbage on its remote when nobody else has done so for a day (collect.h).
+// The job of a mount that collects garbage on its remote when nobody else has done so for a day (collect.h).
 //
 // All nodes of a remote look at the same entry of its log, the newest CONDEMN. Where that is older than a day, each waits for a random time, and
 // looks again: so one of them collects, most often. It leaves a CONDEMN even if there is no garbage. It comes back when what it condemned may go;

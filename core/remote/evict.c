@@ -11,7 +11,6 @@
 #include "core/remote/near.h"
 #include "core/remote/remote.h"
 #include "core/save/limit.h"
-#include "core/step/behind.h"
 #include "core/step/errlog.h"
 #include "core/step/latest.h"
 #include "core/step/older.h"
@@ -28,12 +27,6 @@
 
 #define LOOK_NS INT64_C(500000000)
 #define UNREADABLE_NS INT64_C(60000000000) // until a manifest is read again that could not be
-
-struct ckpt_evict {
-	struct ckpt_store *store;
-	struct ckpt_behind *behind;
-	int64_t removed_ns; // when something went last, monotonic; atomic
-};
 
 // --- What goes ----------------------------------------------------------------------------------------------------------
 
@@ -432,10 +425,7 @@ static int drop_packs(struct round *r, struct ckpt_step *step)
 // A writer that waits for room sees at once that there is some.
 static void tell_freed(struct round *r)
 {
-	struct ckpt_evict *e = __atomic_load_n(ckpt_evict_of(r->store), __ATOMIC_ACQUIRE);
-
-	if (e)
-		__atomic_store_n(&e->removed_ns, ckpt_sys.mono_ns(), __ATOMIC_RELAXED);
+	__atomic_store_n(&ckpt_evict_of(r->store)->removed_ns, ckpt_sys.mono_ns(), __ATOMIC_RELAXED);
 	ckpt_limit_freed(*ckpt_limit_of(r->store));
 }
 
@@ -529,9 +519,9 @@ int ckpt_evict_read(struct ckpt_store *s, uint64_t bytes, int64_t before_ns, uin
 
 // --- Of a mount -----------------------------------------------------------------------------------------------------------
 
-static bool go_on(void *behind)
+static bool go_on(void *job)
 {
-	return !ckpt_behind_stops(behind);
+	return !ckpt_job_stops(job);
 }
 
 // Beside what waits to be pushed, which may not go.
@@ -543,16 +533,16 @@ static uint64_t target_beside(struct ckpt_store *s, const struct ckpt_remote_que
 }
 
 // A failure is tried again at the next look: the limit tells those that lack room.
-static int64_t turn(void *arg, struct ckpt_behind *behind)
+static int64_t turn(void *arg, struct ckpt_job *job)
 {
-	struct ckpt_evict *e = arg;
+	struct ckpt_store *s = arg;
 	struct ckpt_remote_queue queue;
 	uint64_t used, target, freed;
 
-	ckpt_remote_queue(*ckpt_remote_of(e->store), &queue);
-	target = target_beside(e->store, &queue);
-	if (!ckpt_limit_used(*ckpt_limit_of(e->store), &used) && used > target)
-		(void)ckpt_evict_round(e->store, used - target, &freed, go_on, behind);
+	ckpt_remote_queue(*ckpt_remote_of(s), &queue);
+	target = target_beside(s, &queue);
+	if (!ckpt_limit_used(*ckpt_limit_of(s), &used) && used > target)
+		(void)ckpt_evict_round(s, used - target, &freed, go_on, job);
 	return ckpt_sys.mono_ns() + LOOK_NS;
 }
 
@@ -576,23 +566,26 @@ uint64_t ckpt_evict_expected(struct ckpt_store *s)
 	return queue.unreachable_ns ? 0 : s->settings.work_limit - target_beside(s, &queue);
 }
 
+static struct ckpt_job *job_of(struct ckpt_store *s)
+{
+	return __atomic_load_n(&ckpt_evict_of(s)->job, __ATOMIC_ACQUIRE);
+}
+
 void ckpt_evict_hurry(struct ckpt_store *s)
 {
-	const struct ckpt_evict *e = __atomic_load_n(ckpt_evict_of(s), __ATOMIC_ACQUIRE);
-
-	if (!e)
+	if (!job_of(s))
 		return;
 	ckpt_remote_wake(*ckpt_remote_of(s));
-	ckpt_behind_wake(e->behind);
+	(void)ckpt_job_wake(job_of(s));
 }
 
 bool ckpt_evict_may_help(struct ckpt_store *s, int64_t since_ns)
 {
-	const struct ckpt_evict *e = __atomic_load_n(ckpt_evict_of(s), __ATOMIC_ACQUIRE);
+	const struct ckpt_evict *e = ckpt_evict_of(s);
 	struct ckpt_remote_queue queue;
 	int64_t last_ns;
 
-	if (!e)
+	if (!job_of(s))
 		return false;
 	ckpt_remote_queue(*ckpt_remote_of(s), &queue);
 	last_ns = MAX(ckpt_remote_progressed_ns(*ckpt_remote_of(s)), __atomic_load_n(&e->removed_ns, __ATOMIC_RELAXED));
@@ -602,36 +595,12 @@ bool ckpt_evict_may_help(struct ckpt_store *s, int64_t since_ns)
 
 int ckpt_evict_start(struct ckpt_store *s)
 {
-	struct ckpt_evict *e;
-	int rc;
+	const struct ckpt_job_of of = {"evict", CKPT_JOB_PROMPT, turn, s, false};
 
-	if (!*ckpt_remote_of(s) || s->settings.work_limit == CKPT_LIMIT_NONE)
-		return 0;
-	e = calloc(1, sizeof(*e));
-	if (!e)
-		return -ENOMEM;
-	e->store = s;
-	rc = ckpt_behind_new(s, turn, e, &e->behind);
-	if (rc)
-		free(e);
-	else
-		__atomic_store_n(ckpt_evict_of(s), e, __ATOMIC_RELEASE);
-	return rc;
-}
-
-void ckpt_evict_stop(struct ckpt_evict *e)
-{
-	if (e)
-		ckpt_behind_stop(e->behind);
-}
-
-void ckpt_evict_free(struct ckpt_evict *e)
-{
-	if (!e)
-		return;
-	ckpt_behind_free(e->behind);
-	free(e);
+	return !*ckpt_remote_of(s) || s->settings.work_limit == CKPT_LIMIT_NONE
+		       ? 0
+		       : ckpt_job_new(s->jobs, &of, &ckpt_evict_of(s)->job);
 }
 
 struct ckpt_part ckpt_evict_unreadable_part = {.bytes = sizeof(struct ckpt_evict_unreadable)};
-struct ckpt_part ckpt_evict_part = {.bytes = sizeof(struct ckpt_evict *)};
+struct ckpt_part ckpt_evict_part = {.bytes = sizeof(struct ckpt_evict)};

@@ -1,6 +1,6 @@
 // The work directory of a store with a remote stays below work_limit: copies of steps that the remote has go, the oldest first.
 //
-// The limit counts all that is in the directory (core/save/limit.h). While more is there than leaves room for the next save, a thread removes the
+// The limit counts all that is in the directory (core/save/limit.h). While more is there than leaves room for the next save, a job removes the
 // raw files of one step after the other, and packs that no other step here needs and the remote has. Steps in the trash go first, then
 // those whose files are only kept because they were read (warmer.h), the longest ago, then those that were committed first. What stays:
 //   - a step that is not in the remote's log as it is here, with its packs
@@ -9,8 +9,7 @@
 //   - the log, the index, and plain files
 // A step that has gone so is listed as before, and read from the remote.
 //
-// Calling sequence: ckpt_evict_start() in a mount; ckpt_evict_stop(), ckpt_evict_free(). Ownership: the store's. NULL is fine.
-// Threads: any. Only _stop blocks, for as long as a file takes.
+// Threads: any. A turn of the job ends within a file.
 #pragma once
 
 #include "core/base/part.h"
@@ -19,12 +18,15 @@
 #include <stddef.h>
 #include <stdint.h>
 
-struct ckpt_evict;
+struct ckpt_job;
 struct ckpt_step;
 struct ckpt_store;
 
-// Of a mount whose store has a remote and a work_limit, atomic; else NULL.
-CKPT_PART(struct ckpt_store, struct ckpt_evict *, ckpt_evict)
+struct ckpt_evict {
+	struct ckpt_job *job; // of a mount whose store has a remote and a work_limit, atomic; else NULL
+	int64_t removed_ns;   // when something was removed last, monotonic; atomic
+};
+CKPT_PART(struct ckpt_store, struct ckpt_evict, ckpt_evict)
 
 // The manifest of a step cannot be read, as the error log says: it is read again when the step has another version, or, if it may be
 // another failure than damage, after a while. Guarded by step->lock.
@@ -54,8 +56,6 @@ uint64_t ckpt_evict_target(uint64_t limit_bytes, uint64_t newest_bytes);
 // --- Of a mount ---------------------------------------------------------------------------------------------------------
 
 int ckpt_evict_start(struct ckpt_store *s); // 0, -ENOMEM, -EAGAIN
-void ckpt_evict_stop(struct ckpt_evict *e);
-void ckpt_evict_free(struct ckpt_evict *e); // after _stop
 
 // Somebody waits: what was put off is tried now.
 void ckpt_evict_hurry(struct ckpt_store *s);

@@ -9,7 +9,6 @@
 #include "core/save/limit.h"
 #include "core/state/condemned.h"
 #include "core/state/shared.h"
-#include "core/step/behind.h"
 #include "core/step/errlog.h"
 #include "core/step/latest.h"
 
@@ -17,13 +16,6 @@
 
 #define AGAIN_NS INT64_C(60000000000)
 #define DISK_PART 20 // of the disk stays free
-
-struct ckpt_fetch {
-	struct ckpt_store *store;
-	struct ckpt_behind *behind;
-	// Of the thread.
-	int told; // the failure that the error log has; 0: none since all was copied
-};
 
 // --- One pack -----------------------------------------------------------------------------------------------------------
 
@@ -175,7 +167,7 @@ void ckpt_fetch_round(struct ckpt_store *s, struct ckpt_fetch_round *r)
 	fetch_waiting(s, r);
 }
 
-// --- The thread ---------------------------------------------------------------------------------------------------------
+// --- The job ----------------------------------------------------------------------------------------------------------
 
 static void tell(struct ckpt_store *s, const struct ckpt_fetch_round *r)
 {
@@ -194,60 +186,37 @@ static void tell(struct ckpt_store *s, const struct ckpt_fetch_round *r)
 }
 
 // A pack that has gone is not looked for again.
-static int64_t turn(void *arg, struct ckpt_behind *behind)
+static int64_t turn(void *arg, struct ckpt_job *job)
 {
-	struct ckpt_fetch *f = arg;
-	struct ckpt_fetch_round r = {.go_on = ckpt_behind_go_on, .arg = behind};
+	struct ckpt_store *s = arg;
+	struct ckpt_fetch *f = ckpt_fetch_of(s);
+	struct ckpt_fetch_round r = {.go_on = ckpt_job_go_on, .arg = job};
 	int failed;
 
-	ckpt_behind_hurry(behind); // it is there for an hour only
-	ckpt_fetch_round(f->store, &r);
+	ckpt_fetch_round(s, &r);
 	failed = r.lacking ? -ENOSPC : r.failed;
 	if (failed && failed != f->told)
-		tell(f->store, &r);
+		tell(s, &r);
 	f->told = failed;
 	return failed && failed != -ENOENT ? ckpt_sys.mono_ns() + AGAIN_NS : INT64_MAX;
 }
 
-int ckpt_fetch_new(struct ckpt_store *s, struct ckpt_fetch **ret_fetch)
+// What it copies is there for an hour only.
+int ckpt_fetch_start(struct ckpt_store *s)
 {
-	struct ckpt_fetch *f = calloc(1, sizeof(*f));
-	int rc;
-
-	if (!f)
-		return -ENOMEM;
-	f->store = s;
-	rc = ckpt_behind_new(s, turn, f, &f->behind);
-	if (rc)
-		free(f);
-	else
-		*ret_fetch = f;
-	return rc;
-}
-
-void ckpt_fetch_stop(struct ckpt_fetch *f)
-{
-	if (f)
-		ckpt_behind_stop(f->behind);
-}
-
-void ckpt_fetch_free(struct ckpt_fetch *f)
-{
-	if (!f)
-		return;
-	ckpt_behind_free(f->behind);
-	free(f);
+	return ckpt_job_new(s->jobs, &(struct ckpt_job_of){"fetch", CKPT_JOB_HURRIES, turn, s, false},
+			    &ckpt_fetch_of(s)->job);
 }
 
 void ckpt_fetch_after(struct ckpt_store *s, const struct ckpt_log_entry *entry)
 {
-	struct ckpt_fetch *f = *ckpt_fetch_of(s);
+	struct ckpt_job *job = ckpt_fetch_of(s)->job;
 	struct ckpt_fetch_round r = {0};
 
 	if (!condemns(entry))
 		return;
-	if (f) {
-		ckpt_behind_wake(f->behind);
+	if (job) {
+		(void)ckpt_job_wake(job);
 		return;
 	}
 	ckpt_fetch_round(s, &r);
@@ -255,4 +224,4 @@ void ckpt_fetch_after(struct ckpt_store *s, const struct ckpt_log_entry *entry)
 		tell(s, &r);
 }
 
-struct ckpt_part ckpt_fetch_part = {.bytes = sizeof(struct ckpt_fetch *)};
+struct ckpt_part ckpt_fetch_part = {.bytes = sizeof(struct ckpt_fetch)};

@@ -168,7 +168,7 @@ static bool go_on(void *arg, uint64_t bytes)
 {
 	const struct attempt *a = arg;
 
-	return ckpt_behind_go_on(a->of->behind, bytes);
+	return ckpt_job_go_on(a->of->job, bytes);
 }
 
 // A pack goes on its way while the next one is made. Without memory it goes later.
@@ -192,7 +192,7 @@ static int pack(struct attempt *a, const char *id)
 	int rc = step ? ckpt_cool_sealed(step, &how, &done) : -ESTALE;
 
 	if (!rc)
-		rc = ckpt_renew(step, a->of->behind);
+		rc = ckpt_renew(step, a->of->job);
 	ckpt_step_unref(step);
 	return rc;
 }
@@ -392,7 +392,7 @@ int ckpt_push_next(const struct ckpt_push *p, char ret_name[CKPT_NAME_MAX + 1])
 {
 	const struct ckpt_uploads_of of = {.here = ckpt_near_here(p->store->objects),
 					   .there = ckpt_near_there(p->store->objects),
-					   .behind = p->behind,
+					   .job = p->job,
 					   .tried_ns = *p->tried_ns,
 					   .progressed_ns = p->progressed_ns};
 	struct attempt a = {.of = p};

@@ -3,14 +3,13 @@
 
 #include "core/remote/hold.h"
 #include "core/remote/remote.h"
-#include "core/step/behind.h"
 #include "core/log/log.h"
 
 struct ckpt_push {
 	struct ckpt_store *store;
 	struct ckpt_log *log; // of the remote; at its end, as far as is known
 	const char *node;
-	struct ckpt_behind *behind;
+	struct ckpt_job *job;
 	struct ckpt_failures *failures;         // steps that cannot be pushed are noted there,
 	const struct ckpt_failure_list *failed; // and these passed over
 	bool keeps_deleted;                     // deletions wait

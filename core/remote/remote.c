@@ -37,7 +37,7 @@ struct ckpt_remote {
 	char *url;
 	struct ckpt_log *log;
 	struct ckpt_tree *tree;
-	struct ckpt_behind *behind; // NULL: nothing is done behind
+	struct ckpt_job *job; // NULL: nothing is done behind; atomic
 	struct ckpt_failures failures;
 	// Of the thread, or of who opens.
 	bool loaded;       // the steps are: what is read shows in the plain tree at once
@@ -138,7 +138,6 @@ void ckpt_remote_close(struct ckpt_remote *r)
 {
 	if (!r)
 		return;
-	ckpt_behind_free(r->behind);
 	ckpt_tree_free(r->tree);
 	ckpt_log_free(r->log);
 	ckpt_failures_done(&r->failures);
@@ -472,7 +471,7 @@ static void fetch_manifests(struct ckpt_remote *r)
 	if (!r->loaded || !r->news || !*ckpt_indexer_of(r->store) ||
 	    ckpt_journal_list(r->store->journal, &said, &count))
 		return;
-	for (size_t i = 0; i < count && !(r->behind && ckpt_behind_stops(r->behind)); i++)
+	for (size_t i = 0; i < count && !(r->job && ckpt_job_stops(r->job)); i++)
 		if (said[i].pulled && said[i].is.manifest_bytes > CKPT_MANIFEST_EMBED_MAX &&
 		    !has_manifest(r->store, &said[i]) && fetch_manifest(r->store, &said[i].is))
 			return;
@@ -571,12 +570,12 @@ static int prove(struct ckpt_remote *r)
 	return rc;
 }
 
-static int push(struct ckpt_remote *r, struct ckpt_behind *behind)
+static int push(struct ckpt_remote *r, struct ckpt_job *job)
 {
 	struct ckpt_push p = {.store = r->store,
 			      .log = r->log,
 			      .node = r->node,
-			      .behind = behind,
+			      .job = job,
 			      .tried_ns = &r->tried_ns,
 			      .progressed_ns = &r->progressed_ns,
 			      .failures = &r->failures,
@@ -600,17 +599,17 @@ static int push(struct ckpt_remote *r, struct ckpt_behind *behind)
 	return rc ? rc : ckpt_push_next(&p, name);
 }
 
-static int exchange(struct ckpt_remote *r, struct ckpt_behind *behind)
+static int exchange(struct ckpt_remote *r, struct ckpt_job *job)
 {
 	int rc = 1;
 
-	ckpt_tree_pace(r->tree, &(struct ckpt_tree_pace){.go_on = ckpt_behind_go_on, .arg = behind});
-	while (rc > 0 && !ckpt_behind_stops(behind)) {
+	ckpt_tree_pace(r->tree, &(struct ckpt_tree_pace){.go_on = ckpt_job_go_on, .arg = job});
+	while (rc > 0 && !ckpt_job_stops(job)) {
 		rc = read_log(r);
 		if (!rc)
 			rc = prove(r);
 		if (!rc)
-			rc = push(r, behind);
+			rc = push(r, job);
 	}
 	return MIN(rc, 0);
 }
@@ -652,15 +651,14 @@ static int put_snapshot(struct ckpt_remote *r)
 	return rc == -EINTR ? rc : 0;
 }
 
-static int64_t turn(void *arg, struct ckpt_behind *behind)
+static int64_t turn(void *arg, struct ckpt_job *job)
 {
 	struct ckpt_remote *r = arg;
 	int rc;
 
 	__atomic_add_fetch(&r->turns.begun, 1, __ATOMIC_RELAXED);
-	ckpt_behind_hurry(behind); // a node may be lost at any time, and with it what was not pushed
-	rc = exchange(r, behind);
-	if (!rc && !ckpt_behind_stops(behind))
+	rc = exchange(r, job);
+	if (!rc && !ckpt_job_stops(job))
 		__atomic_store_n(&r->turns.ended, r->turns.begun, __ATOMIC_RELEASE);
 	if (!rc)
 		rc = put_snapshot(r);
@@ -670,38 +668,21 @@ static int64_t turn(void *arg, struct ckpt_behind *behind)
 	return ckpt_sys.mono_ns() + POLL_NS;
 }
 
-// Other threads of the store run by now, and wake it.
+// Other threads of the store run by now, and wake it. A node may be lost at any time, and with it what was not pushed.
 int ckpt_remote_start(struct ckpt_remote *r)
 {
-	struct ckpt_behind *behind;
-	int rc;
+	const struct ckpt_job_of of = {"remote", CKPT_JOB_HURRIES, turn, r, false};
 
 	if (!r)
 		return 0;
-	succeeded(r); // the thread finds out by itself
-	rc = ckpt_behind_new(r->store, turn, r, &behind);
-
-	if (!rc)
-		__atomic_store_n(&r->behind, behind, __ATOMIC_RELEASE);
-	return rc;
-}
-
-int ckpt_remote_start_without_thread(struct ckpt_remote *r)
-{
-	return ckpt_behind_new_without_thread(r->store, turn, r, &r->behind);
-}
-
-int64_t ckpt_remote_turn(struct ckpt_remote *r)
-{
-	return ckpt_behind_turn_once(r->behind);
+	succeeded(r); // the job finds out by itself
+	return ckpt_job_new(r->store->jobs, &of, &r->job);
 }
 
 void ckpt_remote_wake(struct ckpt_remote *r)
 {
-	struct ckpt_behind *behind = r ? __atomic_load_n(&r->behind, __ATOMIC_ACQUIRE) : NULL;
-
-	if (behind)
-		ckpt_behind_wake(behind);
+	if (r)
+		(void)ckpt_job_wake(__atomic_load_n(&r->job, __ATOMIC_ACQUIRE));
 }
 
 bool ckpt_remote_proved(const struct ckpt_remote *r)
@@ -724,12 +705,12 @@ int ckpt_remote_read_to(struct ckpt_remote *r, uint64_t seq)
 	int64_t until_ns = ckpt_sys.mono_ns() + READ_NS;
 	int rc;
 
-	if (!__atomic_load_n(&r->behind, __ATOMIC_ACQUIRE)) {
+	if (!__atomic_load_n(&r->job, __ATOMIC_ACQUIRE)) {
 		rc = read_log(r);
 		return rc ? rc : position(r).at.seq < seq ? -ENODATA : 0;
 	}
 	while (position(r).at.seq < seq) {
-		if (ckpt_sys.mono_ns() >= until_ns || ckpt_behind_stops(r->behind))
+		if (ckpt_sys.mono_ns() >= until_ns || ckpt_job_stops(r->job))
 			return -ETIMEDOUT;
 		ckpt_remote_wake(r);
 		ckpt_sys.sleep_ns(NAP_NS);
@@ -741,7 +722,7 @@ void ckpt_remote_stop(struct ckpt_remote *r)
 {
 	if (!r)
 		return;
-	ckpt_behind_stop(r->behind);
+	ckpt_job_stop(r->job);
 	LOCK_SCOPE(&r->store->acts_lock); // others may still make the steps follow
 	r->store->calls.before_follow = NULL;
 	r->store->calls.after_follow = NULL;

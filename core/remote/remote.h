@@ -32,10 +32,6 @@ void ckpt_remote_ready(
 struct ckpt_tree;
 struct ckpt_tree *ckpt_remote_tree(struct ckpt_remote *r);
 int ckpt_remote_start(struct ckpt_remote *r); // 0, -ENOMEM, -EAGAIN; r NULL is fine here and below
-// For tests, which drive it themselves: as _start, but without a thread; and one turn, on the caller's thread: it reads, and pushes what can be
-// pushed. When the next is due, monotonic.
-int ckpt_remote_start_without_thread(struct ckpt_remote *r);
-int64_t ckpt_remote_turn(struct ckpt_remote *r);
 void ckpt_remote_wake(struct ckpt_remote *r); // there may be something to push
 void ckpt_remote_stop(struct ckpt_remote *r);
 void ckpt_remote_close(struct ckpt_remote *r); // before the journal and the objects

@@ -1,12 +1,12 @@
 #include "core/remote/renew.h"
 
 #include "core/base/util.h"
+#include "core/jobs/jobs.h"
 #include "core/base/uuid.h"
 #include "core/gc/repack.h"
 #include "core/record/event.h"
 #include "core/save/edit.h"
 #include "core/state/condemned.h"
-#include "core/step/behind.h"
 #include "core/step/store.h"
 
 struct renewal {
@@ -23,9 +23,9 @@ static void renewal_done(struct renewal *r)
 	free(r->packs);
 }
 
-static bool go_on(void *behind)
+static bool go_on(void *job)
 {
-	return ckpt_behind_go_on(behind, 0);
+	return ckpt_job_go_on(job, 0);
 }
 
 // As of now. A manifest of at most CKPT_MANIFEST_EMBED_MAX bytes stands in its record.
@@ -51,9 +51,9 @@ static int look(struct ckpt_step *step, struct renewal *r)
 	return 0;
 }
 
-static int move(const struct renewal *r, struct ckpt_behind *behind)
+static int move(const struct renewal *r, struct ckpt_job *job)
 {
-	const struct ckpt_repack_how how = {.quiet = true, .go_on = go_on, .arg = behind};
+	const struct ckpt_repack_how how = {.quiet = true, .go_on = go_on, .arg = job};
 	uint64_t bytes;
 	int rc = ckpt_repack(r->step->store, r->packs, r->count, &r->step, 1, &how, &bytes);
 
@@ -94,13 +94,13 @@ static int rename_manifest(struct ckpt_step *step)
 	return rc == -EAGAIN ? -EBUSY : rc;
 }
 
-int ckpt_renew(struct ckpt_step *step, struct ckpt_behind *behind)
+int ckpt_renew(struct ckpt_step *step, struct ckpt_job *job)
 {
 	CLEANUP(renewal_done) struct renewal r = {0};
 	int rc = look(step, &r);
 
 	if (!rc && r.count)
-		return move(&r, behind);
+		return move(&r, job);
 	if (!rc && ckpt_journal_names_condemned(step->store->journal, r.m, r.is_object))
 		rc = rename_manifest(step);
 	return rc;

@@ -12,12 +12,12 @@
 #include "core/base/lock.h"
 #include "core/base/sys.h"
 #include "core/base/util.h"
-#include "core/step/behind.h"
+#include "core/jobs/jobs.h"
 
 #include <pthread.h>
 
 #define READ_BYTES ((size_t)256 << 10)
-#define LOOK_NS INT64_C(100000000) // at the end of `behind`
+#define LOOK_NS INT64_C(100000000) // at the end of `job`
 
 enum state { WAITING, RUNNING, DONE, GONE };
 
@@ -78,7 +78,7 @@ static int read_local(void *arg, uint64_t offset, void *buf, size_t len)
 
 static bool go_on(const struct ckpt_uploads *u, uint64_t bytes)
 {
-	return !u->of.behind || ckpt_behind_go_on(u->of.behind, bytes);
+	return !u->of.job || ckpt_job_go_on(u->of.job, bytes);
 }
 
 static bool is_damaged(const struct ckpt_source *source)
@@ -228,7 +228,7 @@ int ckpt_uploads_add(struct ckpt_uploads *u, const char *key, const uint8_t *sha
 
 static void look_for_end_locked(struct ckpt_uploads *u)
 {
-	if (!u->of.behind || !ckpt_behind_stops(u->of.behind))
+	if (!u->of.job || !ckpt_job_stops(u->of.job))
 		return;
 	__atomic_store_n(&u->cancelled, true, __ATOMIC_RELAXED);
 	u->failed = -EINTR;

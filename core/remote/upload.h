@@ -5,7 +5,7 @@
 //
 // Calling sequence: ckpt_uploads_new(); _add() for each object; _wait() before an entry that names them is made; _free(), which calls off
 // what is under way.
-// Ownership: stores and `behind` are borrowed. Threads: _new to _free belong to one thread; the unit has up to CKPT_UPLOADS_AT_ONCE of
+// Ownership: stores and `job` are borrowed. Threads: _new to _free belong to one thread; the unit has up to CKPT_UPLOADS_AT_ONCE of
 // its own. Blocks: _wait until all has arrived, or one has failed; _free until what is under way has noticed.
 #pragma once
 
@@ -15,11 +15,11 @@
 #define CKPT_UPLOADS_AT_ONCE 8
 
 struct ckpt_uploads;
-struct ckpt_behind;
+struct ckpt_job;
 
 struct ckpt_uploads_of {
 	struct ckpt_objects *here, *there;
-	struct ckpt_behind *behind; // whose threads give way as it does; its end calls off what is under way
+	struct ckpt_job *job; // whose threads give way as it does; its end calls off what is under way
 	int64_t tried_ns; // an object of this node that is younger was never sent: nobody asks whether it is there; by the node's clock
 	int64_t *progressed_ns; // atomic: set, monotonic, when one was sent; NULL: nobody asks
 };
@@ -30,7 +30,7 @@ void ckpt_uploads_free(struct ckpt_uploads *uploads);                           
 // the remote finds another one. NULL: not known, or said before. may_go: nobody needs it yet; it may be removed here meanwhile, and is forgotten then. 0, -ENOMEM.
 int ckpt_uploads_add(struct ckpt_uploads *uploads, const char *key, const uint8_t *sha256, bool may_go);
 // 0: all that was added is in the remote. Else the first failure, after which nothing is begun: that of the objects; -ENOENT: one is
-// neither here nor there; -EINTR: `behind` ends.
+// neither here nor there; -EINTR: `job` ends.
 int ckpt_uploads_wait(struct ckpt_uploads *uploads);
 // The same, but -ETIME at this time, monotonic, at the earliest: what is under way goes on.
 int ckpt_uploads_wait_until(struct ckpt_uploads *uploads, int64_t until_ns);

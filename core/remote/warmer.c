@@ -11,7 +11,6 @@
 #include "core/remote/near.h"
 #include "core/save/limit.h"
 #include "core/save/warm.h"
-#include "core/step/behind.h"
 #include "core/step/latest.h"
 #include "core/step/store.h"
 
@@ -33,13 +32,13 @@ struct waiting {
 struct ckpt_warmer {
 	struct ckpt_store *store;
 	struct ckpt_readings *readings;
-	struct ckpt_behind *behind;
+	struct ckpt_job *job;
 	struct ckpt_lock lock;
 	// Guarded by lock.
 	struct waiting *first, **last;
 	size_t count;  // with those of the batch
 	size_t failed; // of them, that are tried again
-	// Of the thread.
+	// The job's.
 	struct waiting *batch[AT_ONCE];
 	struct ckpt_reading *files[AT_ONCE];
 	size_t batch_count;
@@ -70,9 +69,9 @@ static bool may_begin(void *arg, uint64_t bytes, uint64_t promised)
 	return has_room(w, bytes + promised) && !ckpt_limit_ask(*ckpt_limit_of(w->store), 0, bytes);
 }
 
-static bool goes_on(void *behind)
+static bool goes_on(void *job)
 {
-	return !ckpt_behind_stops(behind);
+	return !ckpt_job_stops(job);
 }
 
 // Files that were kept for as long as they may stay.
@@ -85,7 +84,7 @@ static bool make_room(struct ckpt_warmer *w, uint64_t bytes)
 	if (left >= bytes || (w->full_ns && ckpt_sys.mono_ns() - w->full_ns < AGAIN_NS))
 		return false;
 	(void)ckpt_evict_read(w->store, bytes - left, ckpt_sys.now_ns() - CKPT_WARMER_STAYS_NS, &freed, goes_on,
-			      w->behind);
+			      w->job);
 	w->full_ns = freed ? 0 : ckpt_sys.mono_ns();
 	return freed && has_room(w, bytes);
 }
@@ -122,7 +121,7 @@ static void add_whole(void *arg, struct ckpt_reading *reading)
 		ckpt_lock_drop(&w->lock);
 	}
 	if (added)
-		ckpt_behind_wake(w->behind);
+		(void)ckpt_job_wake(w->job);
 	else
 		free(waiting);
 	ckpt_reading_unref(reading);
@@ -193,12 +192,12 @@ size_t ckpt_warmer_pending(struct ckpt_warmer *w)
 	return w->count - w->failed;
 }
 
-// --- The thread ---------------------------------------------------------------------------------------------------------
+// --- The job ----------------------------------------------------------------------------------------------------------
 
 static int keep(struct ckpt_warmer *w, struct ckpt_step *step)
 {
 	const struct ckpt_tier_how how = {
-		.go_on = ckpt_behind_go_on, .arg = w->behind, .readings = w->files, .reading_count = w->batch_count};
+		.go_on = ckpt_job_go_on, .arg = w->job, .readings = w->files, .reading_count = w->batch_count};
 	struct ckpt_tier_done done = {0};
 	uint64_t bytes = 0;
 	char size[CKPT_SIZE_MAX];
@@ -218,10 +217,10 @@ static int keep(struct ckpt_warmer *w, struct ckpt_step *step)
 // Damage was told to who has read it; a step that has gone, or a full disk, needs no file.
 static bool is_worth_another(int rc)
 {
-	return rc && rc != -EINTR && rc != -ESTALE && !ckpt_is_full(rc) && ckpt_behind_again_ns(rc) != INT64_MAX;
+	return rc && rc != -EINTR && rc != -ESTALE && !ckpt_is_full(rc) && ckpt_job_again_ns(rc) != INT64_MAX;
 }
 
-static int64_t turn(void *arg, struct ckpt_behind *behind)
+static int64_t turn(void *arg, struct ckpt_job *job)
 {
 	struct ckpt_warmer *w = arg;
 	struct ckpt_step *step;
@@ -238,7 +237,7 @@ static int64_t turn(void *arg, struct ckpt_behind *behind)
 	if (step)
 		rc = keep(w, step);
 	ckpt_step_unref(step);
-	again = is_worth_another(rc) && !ckpt_behind_stops(behind);
+	again = is_worth_another(rc) && !ckpt_job_stops(job);
 	end_batch(w, again);
 	return again ? ckpt_sys.mono_ns() + AGAIN_NS : 0;
 }
@@ -255,7 +254,6 @@ static bool is_far(void *arg, const struct ckpt_pack *pack)
 
 static void warmer_done(struct ckpt_warmer *w)
 {
-	ckpt_behind_free(w->behind);
 	ckpt_lock_done(&w->lock);
 	free(w);
 }
@@ -272,11 +270,11 @@ int ckpt_warmer_new(struct ckpt_store *s, struct ckpt_warmer **ret_warmer)
 	w->store = s;
 	w->last = &w->first;
 	ckpt_lock_init(&w->lock, CKPT_LOCK_LEAF);
-	rc = ckpt_behind_new(s, turn, w, &w->behind);
+	rc = ckpt_job_new(s->jobs, &(struct ckpt_job_of){"warm", CKPT_JOB_GIVES_WAY, turn, w, false}, &w->job);
 	if (!rc)
 		rc = ckpt_readings_new(s, &watch, &w->readings);
 	if (rc) {
-		ckpt_behind_stop(w->behind);
+		ckpt_job_stop(w->job);
 		warmer_done(w);
 		return rc;
 	}
@@ -290,7 +288,7 @@ void ckpt_warmer_stop(struct ckpt_warmer *w)
 	if (!w)
 		return;
 	ckpt_readings_stop(w->readings);
-	ckpt_behind_stop(w->behind);
+	ckpt_job_stop(w->job);
 }
 
 void ckpt_warmer_free(struct ckpt_warmer *w)

@@ -10,7 +10,7 @@
 //   - On the disk the next step, the reserve of the trash and a part stay free.
 // Kept files are the first that go when saves need room.
 //
-// A thread does this (behind.h), after the last byte was given to the client. What the client's reading has left in trash/ (reading.h) is not read
+// A job does this (jobs.h), after the last byte was given to the client. What the client's reading has left in trash/ (reading.h) is not read
 // again; the rest is. Each chunk was verified when it was decoded. The file gets its name as by ckpt_warm(): whole and durable, or not at all.
 // A file that is open then is read from packs until its last close: an inode keeps its way of I/O.
 // A remote that does not answer is asked again some times. Failures are not told: nobody waits.

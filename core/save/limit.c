@@ -42,10 +42,10 @@ struct ckpt_limit {
 	struct ckpt_store *store;
 	uint64_t work_max, user_max;
 	struct ckpt_job *job; // NULL: nobody watches
-	bool stop;                  // atomic
-	bool known;                 // atomic: there was a walk
-	uint64_t freed;             // atomic: counts
-	struct use all;             // atomic
+	bool stop;            // atomic
+	bool known;           // atomic: there was a walk
+	uint64_t freed;       // atomic: counts
+	struct use all;       // atomic
 
 	struct ckpt_lock lock;
 	pthread_cond_t walked;
@@ -465,7 +465,7 @@ int ckpt_limit_new(struct ckpt_store *s, struct ckpt_limit **ret_limit)
 
 int ckpt_limit_watch(struct ckpt_limit *l)
 {
-	const struct ckpt_job_of of = {.name = "limit", .class = CKPT_JOB_PROMPT, .turn = watch, .arg = l};
+	const struct ckpt_job_of of = {"limit", CKPT_JOB_PROMPT, watch, l, false};
 
 	return l ? ckpt_job_new(l->store->jobs, &of, &l->job) : 0;
 }

@@ -689,8 +689,7 @@ int ckpt_looker_start(struct ckpt_store *s)
 	struct ckpt_looker *l = ckpt_looker_of(s);
 
 	l->store = s;
-	return ckpt_job_new(s->jobs, &(struct ckpt_job_of){.name = "look", .class = CKPT_JOB_PROMPT, .turn = turn, .arg = l},
-			    &l->job);
+	return ckpt_job_new(s->jobs, &(struct ckpt_job_of){"look", CKPT_JOB_PROMPT, turn, l, false}, &l->job);
 }
 
 struct ckpt_part ckpt_looker_part = {.bytes = sizeof(struct ckpt_looker)};

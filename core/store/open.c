@@ -284,7 +284,7 @@ int ckpt_store_work_behind(struct ckpt_store *s)
 	if (!rc && s->writable)
 		rc = ckpt_looker_start(s);
 	if (!rc && s->writable && *ckpt_remote_of(s))
-		rc = ckpt_fetch_new(s, ckpt_fetch_of(s));
+		rc = ckpt_fetch_start(s);
 	if (!rc && s->writable)
 		rc = ckpt_remote_start(*ckpt_remote_of(s));
 	if (!rc && s->writable && *ckpt_remote_of(s))
@@ -310,9 +310,9 @@ void ckpt_store_rest(struct ckpt_store *s)
 	ckpt_job_stop(ckpt_looker_of(s)->job);
 	ckpt_collector_stop(*ckpt_collector_of(s));
 	ckpt_warmer_stop(*ckpt_warmer_of(s));
-	ckpt_evict_stop(*ckpt_evict_of(s));
+	ckpt_job_stop(ckpt_evict_of(s)->job);
 	ckpt_remote_stop(*ckpt_remote_of(s));
-	ckpt_fetch_stop(*ckpt_fetch_of(s));
+	ckpt_job_stop(ckpt_fetch_of(s)->job);
 	ckpt_job_stop(*ckpt_sealer_of(s));
 	ckpt_job_stop(*ckpt_cooler_of(s));
 	ckpt_limit_stop(*ckpt_limit_of(s));
@@ -338,14 +338,12 @@ void ckpt_store_close(struct ckpt_store *s)
 		(void)ckpt_journal_snapshot(s->journal, false);
 	}
 	ckpt_warmer_free(TAKE_PTR(*ckpt_warmer_of(s)));
-	ckpt_evict_free(*ckpt_evict_of(s));
 	ckpt_limit_free(*ckpt_limit_of(s));
 	ckpt_indexer_close(*ckpt_indexer_of(s));
 	ckpt_chunk_cache_free(*ckpt_chunk_cache_of(s));
 	ckpt_step_table_free(s->steps);
 	ckpt_index_close(s->index);
 	ckpt_collector_free(*ckpt_collector_of(s));
-	ckpt_fetch_free(*ckpt_fetch_of(s));
 	ckpt_remote_close(*ckpt_remote_of(s));
 	ckpt_journal_close(s->journal);
 	ckpt_objects_close(s->objects);

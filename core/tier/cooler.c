@@ -198,8 +198,7 @@ static int64_t turn(void *store, struct ckpt_job *job)
 
 int ckpt_cooler_start(struct ckpt_store *s)
 {
-	return ckpt_job_new(s->jobs,
-			    &(struct ckpt_job_of){.name = "cool", .class = CKPT_JOB_GIVES_WAY, .turn = turn, .arg = s},
+	return ckpt_job_new(s->jobs, &(struct ckpt_job_of){"cool", CKPT_JOB_GIVES_WAY, turn, s, false},
 			    ckpt_cooler_of(s));
 }
 

@@ -115,8 +115,7 @@ static int64_t turn(void *store, struct ckpt_job *job)
 
 int ckpt_sealer_start(struct ckpt_store *s)
 {
-	return ckpt_job_new(s->jobs,
-			    &(struct ckpt_job_of){.name = "seal", .class = CKPT_JOB_GIVES_WAY, .turn = turn, .arg = s},
+	return ckpt_job_new(s->jobs, &(struct ckpt_job_of){"seal", CKPT_JOB_GIVES_WAY, turn, s, false},
 			    ckpt_sealer_of(s));
 }
 

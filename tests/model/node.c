@@ -12,6 +12,7 @@
 #include "core/base/uuid.h"
 #include "core/cold/file.h"
 #include "core/remote/collect.h"
+#include "core/jobs/jobs.h"
 #include "core/remote/remote.h"
 #include "core/remote/snapshots.h"
 #include "core/remote/tree.h"
@@ -279,7 +280,8 @@ static int mount_it(char **w, char *ret)
 	rc = ckpt_store_open(root, CKPT_STORE_WRITE, NULL, &store);
 	if (!rc) {
 		ckpt_trash_stop(*ckpt_trash_of(store));
-		rc = ckpt_remote_start_without_thread(*ckpt_remote_of(store));
+		ckpt_jobs_by_hand(store->jobs);
+		rc = ckpt_remote_start(*ckpt_remote_of(store));
 		client_lock(&store->acts_lock.mutex);
 	}
 	client_at_once(false);
@@ -288,10 +290,15 @@ static int mount_it(char **w, char *ret)
 
 static int turn(char **w, char *ret)
 {
+	const char *name;
+
 	(void)w;
 	(void)ret;
 	__atomic_add_fetch(&passed_ns, TURN_NS, __ATOMIC_RELAXED);
-	(void)ckpt_remote_turn(*ckpt_remote_of(store));
+	ckpt_remote_wake(*ckpt_remote_of(store));
+	do
+		name = ckpt_jobs_run_next(store->jobs, NULL);
+	while (name && strcmp(name, "remote") != 0);
 	return 0;
 }
 
