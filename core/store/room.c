@@ -1,4 +1,4 @@
-// States of the thread, and what moves it on:
+// States of the job, and what moves it on:
 //
 //   asleep   --opened, expect, make-->  awake: it looks at once, and then every CKPT_ROOM_LOOK_NS
 //   awake    --a look without anything open, expected or asked for since the one before-->  asleep
@@ -34,7 +34,7 @@
 
 struct ckpt_room {
 	struct ckpt_store *store;
-	pthread_t thread;
+	struct ckpt_job *job;
 	unsigned writers; // atomic
 	bool opened;      // atomic: something was, since the last look
 	bool is_short;    // atomic
@@ -43,13 +43,13 @@ struct ckpt_room {
 	struct ckpt_lock lock;
 	pthread_cond_t changed;
 	// Guarded by lock.
-	bool stop;  // atomic, too
+	bool stop;
 	bool dirty; // the trash has changed, or something is expected
 	uint64_t expected_bytes;
 	uint64_t asked, answered; // calls of ckpt_room_make(), and those whose look has ended
 	uint64_t freed;           // steps, so far
 
-	// The thread's.
+	// The job's.
 	uint64_t sequence, newest_bytes; // as of the last commit that it has seen
 	int64_t short_told_ns, full_told_ns;
 	int64_t gc_after_ns;
@@ -257,7 +257,7 @@ static bool goes_on(void *arg)
 {
 	const struct ckpt_room *r = arg;
 
-	return !__atomic_load_n(&r->stop, __ATOMIC_RELAXED);
+	return !ckpt_job_stops(r->job);
 }
 
 // Steps have gone whose packs may be needed by nobody now. Who is short of room does not wait for the next round of the trash.
@@ -424,7 +424,7 @@ static void tell(struct ckpt_room *r, const struct ckpt_room_want *want, uint64_
 	tell_of_left(r);
 }
 
-// --- The thread ---------------------------------------------------------------------------------------------------------
+// --- The job ----------------------------------------------------------------------------------------------------------
 
 static bool has_writers(const struct ckpt_room *r)
 {
@@ -432,7 +432,7 @@ static bool has_writers(const struct ckpt_room *r)
 }
 
 // What was expected when the look began counts as written afterwards: the next look sees it in what is free.
-static void turn(struct ckpt_room *r, bool dirty, bool asked, bool used)
+static void look_and_free(struct ckpt_room *r, bool dirty, bool asked, bool used)
 {
 	struct ckpt_room_want want;
 	uint64_t disk_bytes;
@@ -452,54 +452,46 @@ static void turn(struct ckpt_room *r, bool dirty, bool asked, bool used)
 		tell(r, &want, disk_bytes);
 }
 
-// Until there is something to do. Under the lock.
-static void wait_locked(struct ckpt_room *r)
+// The time until the next look. 0: there is something to do.
+static int64_t rest_ns_locked(struct ckpt_room *r)
 {
-	bool used = has_writers(r) || __atomic_exchange_n(&r->opened, false, __ATOMIC_RELAXED);
+	bool used;
 
+	if (r->dirty || r->asked != r->answered)
+		return 0;
+	used = has_writers(r) || __atomic_exchange_n(&r->opened, false, __ATOMIC_RELAXED);
 	if (!used)
 		__atomic_store_n(&r->awake, false, __ATOMIC_SEQ_CST);
-	// Who opened something before that saw us awake.
-	if (!used && __atomic_load_n(&r->opened, __ATOMIC_SEQ_CST)) {
-		__atomic_store_n(&r->awake, true, __ATOMIC_RELAXED);
-		return;
-	}
-	ckpt_lock_wait_ns(&r->changed, &r->lock, r->retries ? RETRY_NS : used ? CKPT_ROOM_LOOK_NS : INT64_MAX);
-	__atomic_store_n(&r->awake, true, __ATOMIC_RELAXED);
-	r->dirty |= r->retries;
+	// A file may have been opened before by who saw us awake.
+	if (!used && __atomic_load_n(&r->opened, __ATOMIC_SEQ_CST))
+		return 0;
+	return r->retries ? RETRY_NS : used ? CKPT_ROOM_LOOK_NS : INT64_MAX;
 }
 
-static void *room_thread(void *arg)
+static int64_t turn(void *arg, struct ckpt_job *job __attribute__((unused)))
 {
 	struct ckpt_room *r = arg;
+	bool dirty, used = has_writers(r) || __atomic_load_n(&r->opened, __ATOMIC_RELAXED);
+	uint64_t asked, expected;
+	int64_t ns;
 
+	__atomic_store_n(&r->awake, true, __ATOMIC_RELAXED);
 	ckpt_lock_take(&r->lock);
-	while (!r->stop) {
-		bool dirty = r->dirty, used = has_writers(r) || __atomic_load_n(&r->opened, __ATOMIC_RELAXED);
-		uint64_t asked = r->asked, expected = r->expected_bytes;
-
-		r->dirty = false;
-		ckpt_lock_drop(&r->lock);
-		turn(r, dirty, asked > r->answered, used);
-		ckpt_lock_take(&r->lock);
-		r->answered = asked;
-		r->expected_bytes -= MIN(expected, r->expected_bytes);
-		pthread_cond_broadcast(&r->changed);
-		if (!r->stop && !r->dirty && r->asked == r->answered)
-			wait_locked(r);
-	}
-	r->answered = UINT64_MAX;
-	pthread_cond_broadcast(&r->changed);
+	dirty = r->dirty || r->retries;
+	asked = r->asked;
+	expected = r->expected_bytes;
+	r->dirty = false;
 	ckpt_lock_drop(&r->lock);
-	return NULL;
+	look_and_free(r, dirty, asked > r->answered, used);
+	LOCK_SCOPE(&r->lock);
+	r->answered = asked;
+	r->expected_bytes -= MIN(expected, r->expected_bytes);
+	pthread_cond_broadcast(&r->changed);
+	ns = rest_ns_locked(r);
+	return ns && ns < INT64_MAX ? ckpt_sys.mono_ns() + ns : ns;
 }
 
 // --- Calls --------------------------------------------------------------------------------------------------------------
-
-static void wake_locked(struct ckpt_room *r)
-{
-	pthread_cond_broadcast(&r->changed);
-}
 
 void ckpt_room_opened(struct ckpt_room *r)
 {
@@ -508,10 +500,8 @@ void ckpt_room_opened(struct ckpt_room *r)
 	__atomic_add_fetch(&r->writers, 1, __ATOMIC_RELAXED);
 	if (!__atomic_load_n(&r->opened, __ATOMIC_RELAXED))
 		__atomic_store_n(&r->opened, true, __ATOMIC_SEQ_CST);
-	if (__atomic_load_n(&r->awake, __ATOMIC_SEQ_CST))
-		return;
-	LOCK_SCOPE(&r->lock);
-	wake_locked(r);
+	if (!__atomic_load_n(&r->awake, __ATOMIC_SEQ_CST))
+		(void)ckpt_job_wake(r->job);
 }
 
 void ckpt_room_closed(struct ckpt_room *r)
@@ -528,7 +518,7 @@ void ckpt_room_expect(struct ckpt_room *r, uint64_t bytes)
 
 	r->expected_bytes += MIN(bytes, UINT64_MAX / 4 - MIN(r->expected_bytes, UINT64_MAX / 4));
 	r->dirty = true;
-	wake_locked(r);
+	(void)ckpt_job_wake(r->job);
 }
 
 bool ckpt_room_make(struct ckpt_room *r, uint64_t bytes)
@@ -543,9 +533,9 @@ bool ckpt_room_make(struct ckpt_room *r, uint64_t bytes)
 	before = r->freed;
 	mine = ++r->asked;
 	r->expected_bytes += MIN(bytes, UINT64_MAX / 4 - MIN(r->expected_bytes, UINT64_MAX / 4));
-	wake_locked(r);
-	while (r->answered < mine)
-		ckpt_lock_wait(&r->changed, &r->lock);
+	if (ckpt_job_wake(r->job))
+		while (r->answered < mine)
+			ckpt_lock_wait(&r->changed, &r->lock);
 	return r->freed > before;
 }
 
@@ -557,6 +547,7 @@ bool ckpt_room_is_short(const struct ckpt_room *r)
 int ckpt_room_new(struct ckpt_store *s, struct ckpt_room **ret_room)
 {
 	struct ckpt_room *r = calloc(1, sizeof(*r));
+	int rc;
 
 	if (!r)
 		return -ENOMEM;
@@ -565,28 +556,25 @@ int ckpt_room_new(struct ckpt_store *s, struct ckpt_room **ret_room)
 	r->sequence = UINT64_MAX;
 	ckpt_lock_init(&r->lock, CKPT_LOCK_LEAF);
 	pthread_cond_init(&r->changed, NULL);
-	if (pthread_create(&r->thread, NULL, room_thread, r)) {
-		r->stop = true;
+	rc = ckpt_job_new(s->jobs, &(struct ckpt_job_of){"room", CKPT_JOB_PROMPT, turn, r, false}, &r->job);
+	if (rc)
 		ckpt_room_free(r);
-		return -EAGAIN;
-	}
-	*ret_room = r;
-	return 0;
+	else
+		*ret_room = r;
+	return rc;
 }
 
 void ckpt_room_stop(struct ckpt_room *r)
 {
-	bool joins;
-
 	if (!r)
 		return;
 	ckpt_lock_take(&r->lock);
-	joins = !r->stop;
-	__atomic_store_n(&r->stop, true, __ATOMIC_RELAXED);
-	wake_locked(r);
+	r->stop = true;
 	ckpt_lock_drop(&r->lock);
-	if (joins)
-		pthread_join(r->thread, NULL);
+	ckpt_job_stop(r->job);
+	LOCK_SCOPE(&r->lock);
+	r->answered = UINT64_MAX; // nobody waits any more
+	pthread_cond_broadcast(&r->changed);
 }
 
 void ckpt_room_free(struct ckpt_room *r)

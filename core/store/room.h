@@ -1,4 +1,4 @@
-// The room that deleted steps leave to what is being written. A thread of a mount keeps a reserve of the disk free, as far as there
+// The room that deleted steps leave to what is being written. A job of a mount keeps a reserve of the disk free, as far as there
 // is trash to free, and keeps the trash below its limit: the oldest deleted step goes first, whole, with the packs that only it needs.
 //
 // It looks
