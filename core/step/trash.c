@@ -17,6 +17,9 @@
 struct ckpt_trash {
 	struct ckpt_store *store;
 	struct ckpt_trash_looks looks;
+	struct ckpt_job *job;
+	bool expires; // set at open
+	bool stop;    // atomic
 	struct ckpt_lock lock;
 	pthread_cond_t changed;
 	// Guarded by lock.
@@ -24,10 +27,7 @@ struct ckpt_trash {
 	size_t count, cap;
 	int64_t due_ns;  // when deleted steps are to be looked at again,
 	int64_t over_ns; // and when those that are over, or are not kept any more
-	bool running, busy;
-	bool expires; // set at open
-	pthread_t thread;
-	bool stop; // atomic too
+	bool busy;
 };
 
 static int remove_below(int dirfd, int depth, const bool *stop);
@@ -104,18 +104,6 @@ int ckpt_trash_remove(struct ckpt_store *s, const char *name)
 
 // --- Behind -----------------------------------------------------------------------------------------------------------
 
-// Until there is something to do, or a deleted step may have expired. The clock can be set: it is looked at once an hour.
-static void wait_locked(struct ckpt_trash *t)
-{
-	int64_t left_ns;
-
-	t->busy = false;
-	pthread_cond_broadcast(&t->changed);
-	left_ns = MIN(t->due_ns, t->over_ns) - ckpt_sys.now_ns();
-	ckpt_lock_wait_ns(&t->changed, &t->lock, MIN(left_ns, LOOK_NS));
-	t->busy = true;
-}
-
 typedef void look_fn(struct ckpt_trash *t);
 
 static void expire(struct ckpt_trash *t)
@@ -150,39 +138,34 @@ static look_fn *next_look_locked(struct ckpt_trash *t)
 	return NULL;
 }
 
-static void *remover_thread(void *arg)
+// The clock can be set: it is looked at once an hour.
+static int64_t rest_ns_locked(const struct ckpt_trash *t)
 {
-	struct ckpt_trash *t = arg;
-
-	ckpt_lock_take(&t->lock);
-	t->busy = true;
-	while (!t->stop) {
-		char *name = t->count ? t->names[--t->count] : NULL;
-		look_fn *look = name ? NULL : next_look_locked(t);
-
-		if (!name && !look) {
-			wait_locked(t);
-			continue;
-		}
-		ckpt_lock_drop(&t->lock);
-		if (name)
-			(void)remove_name(t->store, name, &t->stop);
-		else
-			look(t);
-		ckpt_objects_refill(t->store->objects); // there may be room for what it lacks
-		free(name);
-		ckpt_lock_take(&t->lock);
-	}
-	t->busy = false;
-	ckpt_lock_drop(&t->lock);
-	return NULL;
+	return t->count ? 0 : MIN(MIN(t->due_ns, t->over_ns) - ckpt_sys.now_ns(), LOOK_NS);
 }
 
-static void start_locked(struct ckpt_trash *t)
+static int64_t turn(void *arg, struct ckpt_job *job __attribute__((unused)))
 {
+	struct ckpt_trash *t = arg;
+	look_fn *look;
+	char *name;
+
+	ckpt_lock_take(&t->lock);
+	name = t->count ? t->names[--t->count] : NULL;
+	look = name ? NULL : next_look_locked(t);
+	t->busy = name || look;
+	ckpt_lock_drop(&t->lock);
+	if (name)
+		(void)remove_name(t->store, name, &t->stop);
+	else if (look)
+		look(t);
+	if (name || look)
+		ckpt_objects_refill(t->store->objects); // there may be room for what it lacks
+	free(name);
+	LOCK_SCOPE(&t->lock);
+	t->busy = false;
 	pthread_cond_broadcast(&t->changed);
-	if (!t->running && !t->stop)
-		t->busy = t->running = !pthread_create(&t->thread, NULL, remover_thread, t);
+	return ckpt_sys.mono_ns() + rest_ns_locked(t);
 }
 
 static int add_locked(struct ckpt_trash *t, const char *name)
@@ -202,7 +185,7 @@ void ckpt_trash_remove_behind(struct ckpt_trash *t, const char *name)
 	LOCK_SCOPE(&t->lock);
 
 	if (!add_locked(t, name))
-		start_locked(t);
+		(void)ckpt_job_wake(t->job);
 }
 
 void ckpt_trash_wake(struct ckpt_trash *t)
@@ -213,7 +196,7 @@ void ckpt_trash_wake(struct ckpt_trash *t)
 	LOCK_SCOPE(&t->lock);
 
 	t->due_ns = 0;
-	start_locked(t);
+	(void)ckpt_job_wake(t->job);
 }
 
 void ckpt_trash_committed(struct ckpt_trash *t)
@@ -221,7 +204,7 @@ void ckpt_trash_committed(struct ckpt_trash *t)
 	LOCK_SCOPE(&t->lock);
 
 	t->over_ns = t->expires ? MIN(t->over_ns, ckpt_sys.now_ns() + OVER_NS) : 0;
-	start_locked(t);
+	(void)ckpt_job_wake(t->job);
 }
 
 static bool is_due_locked(const struct ckpt_trash *t)
@@ -233,8 +216,8 @@ void ckpt_trash_drain(struct ckpt_trash *t)
 {
 	LOCK_SCOPE(&t->lock);
 
-	pthread_cond_broadcast(&t->changed); // it sleeps by a clock that may have been set since
-	while (t->running && !t->stop && (t->count || is_due_locked(t)))
+	// It sleeps by a clock that may have been set since.
+	while ((t->count || is_due_locked(t)) && ckpt_job_wake(t->job))
 		ckpt_lock_wait(&t->changed, &t->lock);
 }
 
@@ -244,7 +227,7 @@ size_t ckpt_trash_pending(struct ckpt_trash *t)
 		return 0;
 	LOCK_SCOPE(&t->lock);
 
-	return t->count + (t->running && is_due_locked(t) ? 1 : 0);
+	return t->count + is_due_locked(t);
 }
 
 static bool is_ours(const char *name)
@@ -288,7 +271,9 @@ int ckpt_trash_open(struct ckpt_store *s, const struct ckpt_trash_looks *looks, 
 	t->expires = !s->settings.keep_trash;
 	ckpt_lock_init(&t->lock, CKPT_LOCK_LEAF);
 	pthread_cond_init(&t->changed, NULL);
-	rc = find_names(t);
+	rc = ckpt_job_new(s->jobs, &(struct ckpt_job_of){"trash", CKPT_JOB_PROMPT, turn, t, true}, &t->job);
+	if (!rc)
+		rc = find_names(t);
 	if (rc) {
 		ckpt_trash_close(t);
 		return rc;
@@ -296,29 +281,22 @@ int ckpt_trash_open(struct ckpt_store *s, const struct ckpt_trash_looks *looks, 
 	// Who moved them here may have died before that was durable: a power cut must not bring back some of their files.
 	if (t->count && ckpt_sys.fsync(s->trash_fd))
 		forget_names(t);
-	*ret_trash = t; // its thread finds it there
+	*ret_trash = t; // its job finds it there
 	if (!s->settings.keep_trash)
 		ckpt_trash_wake(t); // what is deleted, or was never completed, may be due
-	ckpt_lock_take(&t->lock);
 	if (t->count)
-		start_locked(t);
-	ckpt_lock_drop(&t->lock);
+		(void)ckpt_job_wake(t->job);
 	return 0;
 }
 
 void ckpt_trash_stop(struct ckpt_trash *t)
 {
-	bool joins;
-
 	if (!t)
 		return;
-	ckpt_lock_take(&t->lock);
-	joins = t->running && !t->stop;
 	__atomic_store_n(&t->stop, true, __ATOMIC_RELAXED);
-	pthread_cond_broadcast(&t->changed);
-	ckpt_lock_drop(&t->lock);
-	if (joins)
-		pthread_join(t->thread, NULL);
+	ckpt_job_stop(t->job);
+	LOCK_SCOPE(&t->lock);
+	pthread_cond_broadcast(&t->changed); // nobody waits any more
 }
 
 void ckpt_trash_close(struct ckpt_trash *t)

@@ -24,7 +24,7 @@ CKPT_PART(struct ckpt_store, struct ckpt_trash *, ckpt_trash)
 #define CKPT_TRASH_COPY "copy-"
 #define CKPT_TRASH_SESSION_NAME (sizeof(CKPT_TRASH_DROP) + CKPT_UUID_LEN)
 
-// Looks at deleted steps, on the thread of the trash. Each says when it is to look again, by the clock of the system; INT64_MAX: when it
+// Looks at deleted steps, by the job of the trash. Each says when it is to look again, by the clock of the system; INT64_MAX: when it
 // is woken.
 struct ckpt_trash_looks {
 	int64_t (*deleted)(void *arg, struct ckpt_store *s, const bool *stop);
@@ -41,7 +41,7 @@ int ckpt_trash_open(struct ckpt_store *s, const struct ckpt_trash_looks *looks, 
 // fine for both.
 void ckpt_trash_stop(struct ckpt_trash *t);
 void ckpt_trash_close(struct ckpt_trash *t);
-// Removes a name and all below it on a thread, which there is once it has work. Without memory the name stays.
+// Removes a name and all below it, in the background. Without memory the name stays.
 void ckpt_trash_remove_behind(struct ckpt_trash *t, const char *name);
 // Deleted steps (delete.h) are looked at too: what has expired is removed, now and when its time comes, and then the packs that
 // nothing needs any more (gc.h). What goes before its time, for its room, is room.h's, which is woken too.

@@ -1,7 +1,7 @@
 // Expiry: deleted steps go, unfinished ones that nobody goes on with, temporary ones, those that the policy keeps no longer, and then the
-// packs that nothing needs any more. The thread of the trash asks for it (trash.h).
+// packs that nothing needs any more. The job of the trash asks for it (trash.h).
 //
-// Ownership: the store's. Threads: that of the trash. Blocks on the disk.
+// Ownership: the store's. Threads: that of the trash's job. Blocks on the disk.
 #pragma once
 
 #include "core/step/trash.h"
