@@ -2,12 +2,13 @@
 
 #include "core/base/lock.h"
 #include "core/base/util.h"
+#include "core/jobs/jobs.h"
 
 #define QUEUE_MAX 256                      // manifests
 #define QUEUE_BYTES_MAX ((size_t)32 << 20) // unless a single manifest has more
 
-struct indexer_job {
-	struct indexer_job *next;
+struct put {
+	struct put *next;
 	uint8_t sha256[CKPT_SHA256_LEN];
 	void *manifest;
 	size_t len;
@@ -15,94 +16,91 @@ struct indexer_job {
 
 struct ckpt_indexer {
 	struct ckpt_index *ix;
-	pthread_t thread;
+	struct ckpt_job *job;
 	struct ckpt_lock lock;
-	pthread_cond_t changed;
-	struct indexer_job *first, **last; // guarded by lock, as is all below
-	size_t jobs, bytes;                // those queued and the one being written
-	bool stop;
+	struct put *first, **last; // guarded by lock, as is all below
+	size_t puts, bytes;        // those queued and the one being written
 };
 
-static void job_free(struct indexer_job *job)
+static void put_free(struct put *put)
 {
-	free(job->manifest);
-	free(job);
+	free(put->manifest);
+	free(put);
 }
 
-static void job_run(struct ckpt_indexer *in, const struct indexer_job *job)
+static struct put *take_first(struct ckpt_indexer *in)
 {
-	int rc = ckpt_index_put_manifest(in->ix, job->sha256, job->manifest, job->len);
+	LOCK_SCOPE(&in->lock);
+	struct put *put = in->first;
+
+	if (put)
+		in->first = put->next;
+	if (!in->first)
+		in->last = &in->first;
+	return put;
+}
+
+// False: there was none.
+static bool put_first(struct ckpt_indexer *in)
+{
+	struct put *put = take_first(in);
 
 	// A damaged index is emptied. It fills again as manifests are put and packs are looked at.
-	if (rc == -EBADMSG)
+	if (put && ckpt_index_put_manifest(in->ix, put->sha256, put->manifest, put->len) == -EBADMSG)
 		ckpt_index_reset(in->ix);
+	if (!put)
+		return false;
+	LOCK_SCOPE(&in->lock);
+	in->puts--;
+	in->bytes -= put->len;
+	put_free(put);
+	return true;
 }
 
-static void *indexer_thread(void *arg)
+static int64_t turn(void *indexer, struct ckpt_job *job __attribute__((unused)))
 {
-	struct ckpt_indexer *in = arg;
-
-	ckpt_lock_take(&in->lock);
-	while (!in->stop || in->first) {
-		struct indexer_job *job = in->first;
-
-		if (!job) {
-			ckpt_lock_wait(&in->changed, &in->lock);
-			continue;
-		}
-		in->first = job->next;
-		if (!in->first)
-			in->last = &in->first;
-		ckpt_lock_drop(&in->lock);
-		job_run(in, job);
-		ckpt_lock_take(&in->lock);
-		in->jobs--;
-		in->bytes -= job->len;
-		job_free(job);
-	}
-	ckpt_lock_drop(&in->lock);
-	return NULL;
+	return put_first(indexer) ? 0 : INT64_MAX;
 }
 
-int ckpt_indexer_new(struct ckpt_index *ix, struct ckpt_indexer **ret_indexer)
+int ckpt_indexer_new(struct ckpt_index *ix, struct ckpt_jobs *jobs, struct ckpt_indexer **ret_indexer)
 {
 	struct ckpt_indexer *in = calloc(1, sizeof(*in));
+	int rc;
 
 	if (!in)
 		return -ENOMEM;
 	in->ix = ix;
 	in->last = &in->first;
 	ckpt_lock_init(&in->lock, CKPT_LOCK_LEAF);
-	pthread_cond_init(&in->changed, NULL);
-	if (pthread_create(&in->thread, NULL, indexer_thread, in)) {
+	rc = ckpt_job_new(jobs, &(struct ckpt_job_of){"index", CKPT_JOB_PROMPT, turn, in, true}, &in->job);
+	if (rc)
 		free(in);
-		return -EAGAIN;
-	}
-	*ret_indexer = in;
-	return 0;
+	else
+		*ret_indexer = in;
+	return rc;
 }
 
 void ckpt_indexer_put(struct ckpt_indexer *in, const uint8_t sha256[CKPT_SHA256_LEN], void *manifest, size_t len)
 {
-	struct indexer_job *job = calloc(1, sizeof(*job));
+	struct put *put = calloc(1, sizeof(*put));
 
-	if (!job) {
+	if (!put) {
 		free(manifest);
 		return;
 	}
-	memcpy(job->sha256, sha256, sizeof(job->sha256));
-	job->manifest = manifest;
-	job->len = len;
+	memcpy(put->sha256, sha256, sizeof(put->sha256));
+	put->manifest = manifest;
+	put->len = len;
 	LOCK_SCOPE(&in->lock);
-	if (in->jobs >= QUEUE_MAX || (in->bytes && in->bytes + len > QUEUE_BYTES_MAX)) {
-		job_free(job); // the store has it
+	if (in->puts >= QUEUE_MAX || (in->bytes && in->bytes + len > QUEUE_BYTES_MAX)) {
+		put_free(put); // the store has it
 		return;
 	}
 	in->bytes += len;
-	*in->last = job;
-	in->last = &job->next;
-	in->jobs++;
-	pthread_cond_broadcast(&in->changed);
+	*in->last = put;
+	in->last = &put->next;
+	in->puts++;
+	(void)ckpt_job_wake(in->job);
 }
 
 size_t ckpt_indexer_pending(struct ckpt_indexer *in)
@@ -111,19 +109,16 @@ size_t ckpt_indexer_pending(struct ckpt_indexer *in)
 		return 0;
 	LOCK_SCOPE(&in->lock);
 
-	return in->jobs;
+	return in->puts;
 }
 
 void ckpt_indexer_close(struct ckpt_indexer *in)
 {
 	if (!in)
 		return;
-	ckpt_lock_take(&in->lock);
-	in->stop = true;
-	pthread_cond_broadcast(&in->changed);
-	ckpt_lock_drop(&in->lock);
-	pthread_join(in->thread, NULL);
-	pthread_cond_destroy(&in->changed);
+	ckpt_job_stop(in->job);
+	while (put_first(in))
+		;
 	ckpt_lock_done(&in->lock);
 	free(in);
 }

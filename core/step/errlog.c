@@ -5,6 +5,7 @@
 #include "core/base/log.h"
 #include "core/base/sys.h"
 #include "core/base/util.h"
+#include "core/jobs/jobs.h"
 #include "core/limits.h"
 #include "core/record/name.h"
 
@@ -18,11 +19,12 @@
 
 #define WRITE_WAIT_NS INT64_C(100000000)
 
-// Lines live in a ring; the file is appended to, and written anew from the ring when it holds twice the ring. A thread of
-// its own writes it, from the first line on: the failure to tell may be that this very disk hangs.
+// Lines live in a ring; the file is appended to, and written anew from the ring when it holds twice the ring. A job
+// writes it: the failure to tell may be that this very disk hangs.
 struct ckpt_errlog {
-	int dirfd, fd; // fd -1: not writable, or could not be opened
-	// The thread's, once there is one.
+	int dirfd, fd;        // fd -1: not writable, or could not be opened
+	struct ckpt_job *job; // NULL: not writable
+	// The job's.
 	off_t file_bytes;
 	size_t file_lines;
 	struct ckpt_lock lock;
@@ -33,8 +35,6 @@ struct ckpt_errlog {
 	uint64_t added, written; // lines, ever
 	uint64_t failures;       // of them with an error, written or not
 	int64_t last_at_ns;
-	bool running, stop;
-	pthread_t thread;
 };
 
 const char *ckpt_errno_hint(int error)
@@ -148,42 +148,6 @@ static void load(struct ckpt_errlog *log)
 	}
 }
 
-int ckpt_errlog_open(int dirfd, bool writable, struct ckpt_errlog **ret_log)
-{
-	struct ckpt_errlog *log = calloc(1, sizeof(*log));
-
-	if (!log)
-		return -ENOMEM;
-	log->dirfd = dirfd;
-	log->fd = -1;
-	ckpt_lock_init(&log->lock, CKPT_LOCK_LEAF);
-	pthread_cond_init(&log->changed, NULL);
-	load(log);
-	if (writable)
-		log->fd = ckpt_sys.open(dirfd, ERRORS_FILE, O_WRONLY | O_CREAT | O_NONBLOCK, 0600);
-	*ret_log = log;
-	return 0;
-}
-
-void ckpt_errlog_close(struct ckpt_errlog *log)
-{
-	if (!log)
-		return;
-	ckpt_lock_take(&log->lock);
-	log->stop = true;
-	pthread_cond_broadcast(&log->changed);
-	ckpt_lock_drop(&log->lock);
-	if (log->running)
-		pthread_join(log->thread, NULL);
-	for (size_t i = 0; i < CKPT_ERRORS_LINES_MAX; i++)
-		free(log->lines[i]);
-	if (log->fd >= 0)
-		ckpt_sys.close(log->fd);
-	pthread_cond_destroy(&log->changed);
-	ckpt_lock_done(&log->lock);
-	free(log);
-}
-
 // The newest `lines` of the ring, malloc'ed.
 static char *text_locked(const struct ckpt_errlog *log, size_t lines)
 {
@@ -240,31 +204,70 @@ static void write_text(struct ckpt_errlog *log, const char *text, size_t lines, 
 	log->file_lines += lines;
 }
 
-static void *writer_thread(void *arg)
+// False: there was nothing to write.
+static bool write_added(struct ckpt_errlog *log)
 {
-	struct ckpt_errlog *log = arg;
+	CLEANUP_FREE char *text = NULL;
+	bool anew = log->file_lines >= 2 * CKPT_ERRORS_LINES_MAX;
+	uint64_t added;
+	size_t lines;
+
+	ckpt_lock_take(&log->lock);
+	added = log->added;
+	lines = anew ? log->count : (size_t)MIN(added - log->written, log->count);
+	text = log->written < added ? text_locked(log, lines) : NULL;
+	ckpt_lock_drop(&log->lock);
+	if (text)
+		write_text(log, text, lines, anew);
 	LOCK_SCOPE(&log->lock);
+	if (log->written == added)
+		return false;
+	log->written = added;
+	pthread_cond_broadcast(&log->changed);
+	return true;
+}
 
-	while (log->written < log->added || !log->stop) {
-		bool anew = log->file_lines >= 2 * CKPT_ERRORS_LINES_MAX;
-		uint64_t added = log->added;
-		size_t lines = anew ? log->count : (size_t)MIN(added - log->written, log->count);
-		char *text;
+static int64_t turn(void *arg, struct ckpt_job *job __attribute__((unused)))
+{
+	return write_added(arg) ? 0 : INT64_MAX;
+}
 
-		if (log->written == added) {
-			ckpt_lock_wait(&log->changed, &log->lock);
-			continue;
-		}
-		text = text_locked(log, lines);
-		ckpt_lock_drop(&log->lock);
-		if (text)
-			write_text(log, text, lines, anew);
-		free(text);
-		ckpt_lock_take(&log->lock);
-		log->written = added;
-		pthread_cond_broadcast(&log->changed);
+int ckpt_errlog_open(int dirfd, struct ckpt_jobs *jobs, struct ckpt_errlog **ret_log)
+{
+	struct ckpt_errlog *log = calloc(1, sizeof(*log));
+
+	if (!log)
+		return -ENOMEM;
+	log->dirfd = dirfd;
+	log->fd = -1;
+	ckpt_lock_init(&log->lock, CKPT_LOCK_LEAF);
+	pthread_cond_init(&log->changed, NULL);
+	load(log);
+	if (jobs)
+		log->fd = ckpt_sys.open(dirfd, ERRORS_FILE, O_WRONLY | O_CREAT | O_NONBLOCK, 0600);
+	if (log->fd >= 0 &&
+	    ckpt_job_new(jobs, &(struct ckpt_job_of){"errors", CKPT_JOB_PROMPT, turn, log, true}, &log->job)) {
+		ckpt_errlog_close(log);
+		return -ENOMEM;
 	}
-	return NULL;
+	*ret_log = log;
+	return 0;
+}
+
+void ckpt_errlog_close(struct ckpt_errlog *log)
+{
+	if (!log)
+		return;
+	ckpt_job_stop(log->job);
+	while (log->job && write_added(log))
+		;
+	for (size_t i = 0; i < CKPT_ERRORS_LINES_MAX; i++)
+		free(log->lines[i]);
+	if (log->fd >= 0)
+		ckpt_sys.close(log->fd);
+	pthread_cond_destroy(&log->changed);
+	ckpt_lock_done(&log->lock);
+	free(log);
 }
 
 // Until the last line is in the file, but not for long.
@@ -307,12 +310,9 @@ void ckpt_errlog_add(struct ckpt_errlog *log, const char *subject, int error, co
 	log->last_at_ns = now;
 	log->failures += error != 0;
 	push_locked(log, copy);
-	if (log->fd < 0)
+	if (!log->job)
 		return;
 	log->added++;
-	if (!log->running)
-		log->running = !pthread_create(&log->thread, NULL, writer_thread, log);
-	pthread_cond_broadcast(&log->changed);
-	if (log->running)
+	if (ckpt_job_wake(log->job))
 		wait_written_locked(log);
 }

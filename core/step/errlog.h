@@ -12,9 +12,10 @@
 #include <stdint.h>
 
 struct ckpt_errlog;
+struct ckpt_jobs;
 
-// dirfd (borrowed for the log's life) is the store's directory; writable false: reads the file only.
-int ckpt_errlog_open(int dirfd, bool writable, struct ckpt_errlog **ret_log); // 0, -ENOMEM
+// dirfd (borrowed for the log's life, as jobs is) is the store's directory; jobs NULL: reads the file only.
+int ckpt_errlog_open(int dirfd, struct ckpt_jobs *jobs, struct ckpt_errlog **ret_log); // 0, -ENOMEM
 void ckpt_errlog_close(struct ckpt_errlog *log);
 __attribute__((format(printf, 5, 6))) void ckpt_errlog_add(struct ckpt_errlog *log, const char *subject, int error,
 							   const char *hint, const char *what, ...);

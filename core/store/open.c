@@ -166,7 +166,7 @@ static int store_open_parts(struct ckpt_store *s, bool repair)
 	if (!rc)
 		rc = folder_open(s, "trash", &s->trash_fd);
 	if (!rc)
-		rc = ckpt_errlog_open(s->dirfd, s->writable, &s->errlog);
+		rc = ckpt_errlog_open(s->dirfd, s->writable ? s->jobs : NULL, &s->errlog);
 	if (!rc)
 		rc = ckpt_settings_load(&s->settings, json_object_get(identity, "settings"), tell_bad_setting, s);
 	if (!rc)
@@ -194,7 +194,7 @@ static int store_open_parts(struct ckpt_store *s, bool repair)
 	if (!rc)
 		rc = ckpt_stage_restart(s);
 	if (!rc && s->writable && s->index)
-		rc = ckpt_indexer_new(s->index, ckpt_indexer_of(s));
+		rc = ckpt_indexer_new(s->index, s->jobs, ckpt_indexer_of(s));
 	if (!rc && s->writable)
 		rc = ckpt_expiry_new(ckpt_expiry_of(s));
 	if (!rc && s->writable) {

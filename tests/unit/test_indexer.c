@@ -6,6 +6,7 @@
 #include "core/base/util.h"
 #include "core/index/index_db.h"
 #include "core/index/indexer.h"
+#include "core/jobs/jobs.h"
 
 #include <signal.h>
 #include <sys/wait.h>
@@ -60,6 +61,7 @@ static uint64_t put_stalled(int count, size_t bytes)
 {
 	struct ckpt_index_stat stat;
 	struct ckpt_indexer *in;
+	struct ckpt_jobs *jobs;
 	struct ckpt_index *ix;
 	pid_t staller;
 	bool fresh;
@@ -68,7 +70,8 @@ static uint64_t put_stalled(int count, size_t bytes)
 	ckpt_index_close(ix);
 	staller = stall_begin();
 	ck_ok(ckpt_index_open(dir, CKPT_SAMPLE_STORE, false, &ix, &fresh));
-	ck_ok(ckpt_indexer_new(ix, &in));
+	ck_ok(ckpt_jobs_new(&jobs));
+	ck_ok(ckpt_indexer_new(ix, jobs, &in));
 	for (int i = 0; i < count; i++) {
 		uint8_t sha256[CKPT_SHA256_LEN];
 
@@ -78,6 +81,7 @@ static uint64_t put_stalled(int count, size_t bytes)
 	ck_assert_uint_gt(ckpt_indexer_pending(in), 0);
 	stall_end(staller);
 	ckpt_indexer_close(in);
+	ckpt_jobs_free(jobs);
 	ck_ok(ckpt_index_stat(ix, &stat));
 	ckpt_index_close(ix);
 	return stat.manifests;
