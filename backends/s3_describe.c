@@ -9,7 +9,6 @@
 #include "core/base/uuid.h"
 
 #include <inttypes.h>
-#include <stdarg.h>
 #include <stdio.h>
 
 #define SKEW_S_MAX 60
@@ -27,11 +26,8 @@ void ckpt_s3_report(const struct ckpt_s3_report *report, const char *name, enum 
 	va_list args;
 
 	va_start(args, format);
-	vsnprintf(text, sizeof(text), format, args);
+	ckpt_s3_text(text, sizeof(text), format, args);
 	va_end(args);
-	for (char *c = text; *c; c++) // a store's own words are in it
-		if ((unsigned char)*c < ' ' || *c == 0x7f)
-			*c = ' ';
 	report->fn(report->arg, &(struct ckpt_finding){.name = name, .verdict = verdict, .detail = text, .hint = hint});
 }
 

@@ -6,12 +6,19 @@
 #include "core/base/util.h"
 
 #include <inttypes.h>
-#include <stdarg.h>
 #include <stdio.h>
 
 #define ERROR_BYTES_MAX ((size_t)64 << 10)
 #define HASH_BYTES ((size_t)256 << 10) // of a source at once
 #define EMPTY_SHA256 "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"
+
+void ckpt_s3_text(char *ret_text, size_t size, const char *format, va_list args)
+{
+	vsnprintf(ret_text, size, format, args);
+	for (char *c = ret_text; *c; c++)
+		if ((unsigned char)*c < ' ' || *c == 0x7f)
+			*c = ' ';
+}
 
 void ckpt_s3_say(struct ckpt_s3 *s3, const char *format, ...)
 {
@@ -19,11 +26,8 @@ void ckpt_s3_say(struct ckpt_s3 *s3, const char *format, ...)
 	va_list args;
 
 	va_start(args, format);
-	vsnprintf(text, sizeof(text), format, args);
+	ckpt_s3_text(text, sizeof(text), format, args);
 	va_end(args);
-	for (char *c = text; *c; c++) // a store's own words are in it
-		if ((unsigned char)*c < ' ' || *c == 0x7f)
-			*c = ' ';
 	ckpt_log(CKPT_LOG_DEBUG, "s3: %s", text);
 	LOCK_SCOPE(&s3->lock);
 	strcpy(s3->why, text);

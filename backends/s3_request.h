@@ -17,6 +17,8 @@
 
 #include "core/base/lock.h"
 
+#include <stdarg.h>
+
 #define CKPT_S3_HEADERS_MAX (CKPT_SIGN_HEADERS_MAX - 8) // that a caller may add
 #define CKPT_S3_CODE_MAX 64
 
@@ -80,6 +82,8 @@ int ckpt_s3_request_run(struct ckpt_s3_request *r);
 // The etag and the time of the answer. False: it has no etag.
 bool ckpt_s3_request_object(const struct ckpt_s3_request *r, struct ckpt_object *ret_object);
 
+// As vsnprintf(3), without control bytes: a store's own words are in it.
+__attribute__((format(printf, 3, 0))) void ckpt_s3_text(char *ret_text, size_t size, const char *format, va_list args);
 // Keeps a cause for `why`, and writes it to the log of debugging.
 __attribute__((format(printf, 2, 3))) void ckpt_s3_say(struct ckpt_s3 *s3, const char *format, ...);
 // True: a read that failed so may succeed later.

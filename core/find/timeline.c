@@ -13,11 +13,6 @@
 #define TRIES 4                                      // beside a process that trims
 #define CLOCK_SLACK_NS (INT64_C(86400) * 1000000000) // that a clock may have been set back between two entries
 
-struct numbers {
-	uint64_t *at; // ascending
-	size_t count, cap;
-};
-
 struct rows {
 	struct ckpt_act_row *at;
 	size_t count, cap;
@@ -31,7 +26,7 @@ struct reader {
 	void *arg;
 	struct ckpt_timeline_end end;
 
-	struct numbers entries, snapshots;
+	struct ckpt_log_numbers entries, snapshots;
 	struct ckpt_log_position begin; // the snapshot; SEQ 0: the log is read from its beginning
 	struct ckpt_state *state;
 	struct ckpt_log *log;
@@ -175,25 +170,11 @@ static int add_operation(struct reader *r, const struct ckpt_operation *op, stru
 
 // --- The entries behind the snapshot ------------------------------------------------------------------------------------
 
-static int add_number(void *arg, const char *key, const struct ckpt_object *object)
-{
-	struct numbers *n = arg;
-	uint64_t seq = ckpt_log_number(key);
-	int rc = seq ? ckpt_grow((void **)&n->at, &n->cap, n->count + 1, sizeof(*n->at)) : 0;
-
-	(void)object;
-	if (!rc && seq)
-		n->at[n->count++] = seq;
-	return rc;
-}
-
 static int list(struct reader *r)
 {
-	int rc;
+	int rc = ckpt_log_list(r->objects, "snap/", &r->snapshots);
 
-	r->entries.count = r->snapshots.count = 0;
-	rc = ckpt_objects_list(r->objects, "snap/", NULL, add_number, &r->snapshots);
-	return rc ? rc : ckpt_objects_list(r->objects, "log/", NULL, add_number, &r->entries);
+	return rc ? rc : ckpt_log_list(r->objects, "log/", &r->entries);
 }
 
 // Nothing is left out of rc but that it is not whole.
@@ -440,8 +421,8 @@ static int tell_older(struct reader *r)
 
 static void reader_done(struct reader *r)
 {
-	free(r->entries.at);
-	free(r->snapshots.at);
+	ckpt_log_numbers_done(&r->entries);
+	ckpt_log_numbers_done(&r->snapshots);
 	free(r->fresh.at);
 	free(r->kept.at);
 	free(r->ids);

@@ -31,6 +31,28 @@ uint64_t ckpt_log_number(const char *key)
 	return strspn(digits, "0123456789abcdef") == 16 && !digits[16] ? strtoull(digits, NULL, 16) : 0;
 }
 
+static int add_number(void *arg, const char *key, const struct ckpt_object *object __attribute__((unused)))
+{
+	struct ckpt_log_numbers *n = arg;
+	uint64_t seq = ckpt_log_number(key);
+	int rc = seq ? ckpt_grow((void **)&n->at, &n->cap, n->count + 1, sizeof(*n->at)) : 0;
+
+	if (!rc && seq)
+		n->at[n->count++] = seq;
+	return rc;
+}
+
+int ckpt_log_list(struct ckpt_objects *objects, const char *prefix, struct ckpt_log_numbers *ret_numbers)
+{
+	ret_numbers->count = 0;
+	return ckpt_objects_list(objects, prefix, NULL, add_number, ret_numbers);
+}
+
+void ckpt_log_numbers_done(struct ckpt_log_numbers *numbers)
+{
+	free(numbers->at);
+}
+
 int ckpt_log_new(struct ckpt_objects *objects, const char *store_id, const char *node,
 		 const struct ckpt_log_position *from, bool trimmed, ckpt_log_entry_fn *fn, void *arg,
 		 struct ckpt_log **ret_log)

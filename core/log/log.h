@@ -29,6 +29,14 @@ struct ckpt_log_position {
 void ckpt_log_key(uint64_t seq, char ret_key[CKPT_LOG_KEY_MAX]);
 uint64_t ckpt_log_number(const char *key); // of "log/SEQ", and of "snap/SEQ", too; 0: it is no such name
 
+struct ckpt_log_numbers {
+	uint64_t *at; // ascending
+	size_t count, cap;
+};
+// Those of the objects below "log/", or "snap/"; what it had before is replaced. Errors as of ckpt_objects_list().
+int ckpt_log_list(struct ckpt_objects *objects, const char *prefix, struct ckpt_log_numbers *ret_numbers);
+void ckpt_log_numbers_done(struct ckpt_log_numbers *numbers); // zeroed is fine
+
 // An error (such as -ENOMEM) keeps the position before the entry.
 typedef int ckpt_log_entry_fn(void *arg, const struct ckpt_log_entry *entry);
 

@@ -158,33 +158,11 @@ int ckpt_snapshot_read(struct ckpt_objects *objects, const char *store_id, uint6
 
 // --- Those that there are ---------------------------------------------------------------------------------------------
 
-struct numbers {
-	uint64_t *at; // ascending
-	size_t count, cap;
-};
-
-static int add_number(void *arg, const char *key, const struct ckpt_object *object)
-{
-	struct numbers *n = arg;
-	uint64_t seq = ckpt_log_number(key);
-	int rc = seq ? ckpt_grow((void **)&n->at, &n->cap, n->count + 1, sizeof(*n->at)) : 0;
-
-	(void)object;
-	if (!rc && seq)
-		n->at[n->count++] = seq;
-	return rc;
-}
-
-static void numbers_done(struct numbers *n)
-{
-	free(n->at);
-}
-
 int ckpt_snapshot_newest(struct ckpt_objects *objects, const char *store_id, struct ckpt_log_position *ret_at,
 			 void **ret_state, size_t *ret_len)
 {
-	CLEANUP(numbers_done) struct numbers n = {0};
-	int rc = ckpt_objects_list(objects, "snap/", NULL, add_number, &n);
+	CLEANUP(ckpt_log_numbers_done) struct ckpt_log_numbers n = {0};
+	int rc = ckpt_log_list(objects, "snap/", &n);
 
 	for (size_t i = n.count; !rc && i-- > 0;) {
 		rc = ckpt_snapshot_read(objects, store_id, n.at[i], ret_at, ret_state, ret_len);
@@ -198,7 +176,8 @@ int ckpt_snapshot_newest(struct ckpt_objects *objects, const char *store_id, str
 // --- Trimming ---------------------------------------------------------------------------------------------------------
 
 // The older of the two newest that are whole; 0: there are not two.
-static int find_kept(struct ckpt_objects *objects, const char *store_id, const struct numbers *n, uint64_t *ret_seq)
+static int find_kept(struct ckpt_objects *objects, const char *store_id, const struct ckpt_log_numbers *n,
+		     uint64_t *ret_seq)
 {
 	unsigned whole = 0;
 
@@ -219,7 +198,7 @@ static int find_kept(struct ckpt_objects *objects, const char *store_id, const s
 }
 
 // Those below a number, the lowest first.
-static int remove_below(struct ckpt_objects *objects, const struct numbers *n, uint64_t below,
+static int remove_below(struct ckpt_objects *objects, const struct ckpt_log_numbers *n, uint64_t below,
 			ckpt_log_needed_fn *is_needed, void *arg, void (*key_of)(uint64_t seq, char *ret_key))
 {
 	int rc = 0;
@@ -239,13 +218,13 @@ static int remove_below(struct ckpt_objects *objects, const struct numbers *n, u
 int ckpt_log_trim(struct ckpt_objects *objects, const char *store_id, uint64_t keep_from, ckpt_log_needed_fn *is_needed,
 		  void *arg)
 {
-	CLEANUP(numbers_done) struct numbers snapshots = {0};
-	CLEANUP(numbers_done) struct numbers entries = {0};
+	CLEANUP(ckpt_log_numbers_done) struct ckpt_log_numbers snapshots = {0};
+	CLEANUP(ckpt_log_numbers_done) struct ckpt_log_numbers entries = {0};
 	uint64_t kept = 0;
-	int rc = ckpt_objects_list(objects, "snap/", NULL, add_number, &snapshots);
+	int rc = ckpt_log_list(objects, "snap/", &snapshots);
 
 	if (!rc)
-		rc = ckpt_objects_list(objects, "log/", NULL, add_number, &entries);
+		rc = ckpt_log_list(objects, "log/", &entries);
 	if (!rc)
 		rc = find_kept(objects, store_id, &snapshots, &kept);
 	// The entry at the older snapshot stays.
