@@ -11,7 +11,7 @@
 //   BEGUN    `kept` is what is in it, or is queued
 //   REFUSED  there was no room, or writing failed: no piece is taken until the file is opened by nobody and then anew
 //
-// drop_file() makes it NONE when nobody has the file open, nothing is queued and it is not WHOLE; take() hands it out.
+// The close, or the last piece, makes it NONE when nobody has the file open, nothing is queued and it is not WHOLE; take() hands it out.
 //
 // Invariants, under the lock:
 //  1. A piece in the queue, and the one that is being written, counts in `pending` and has a reference.
@@ -126,15 +126,10 @@ static bool is_idle_locked(const struct ckpt_reading *reading)
 	return !reading->opens && !reading->pending && !reading->whole;
 }
 
-static void drop_if_idle(struct ckpt_reading *reading)
+// Under the same hold as what made it idle: else somebody opens it between the two, and `kept` is that of a file which is another one by then.
+static struct dropped take_out_if_idle_locked(struct ckpt_reading *reading)
 {
-	struct dropped d = {.fd = -1};
-
-	ckpt_lock_take(&reading->of->lock);
-	if (is_idle_locked(reading))
-		d = take_out_locked(reading, NONE);
-	ckpt_lock_drop(&reading->of->lock);
-	drop(reading->of, &d);
+	return is_idle_locked(reading) ? take_out_locked(reading, NONE) : (struct dropped){.fd = -1};
 }
 
 uint64_t ckpt_reading_lacks(struct ckpt_reading *reading)
@@ -259,7 +254,8 @@ static struct ckpt_reading *find_or_add(struct ckpt_readings *r, const struct ck
 			list_locked(reading = TAKE_PTR(made));
 	}
 	if (reading) {
-		reading->state = reading->opens || reading->pending ? reading->state : NONE;
+		if (reading->state == REFUSED && !reading->opens && !reading->pending)
+			reading->state = NONE;
 		reading->opens++;
 		ckpt_reading_ref(reading);
 	}
@@ -296,12 +292,15 @@ struct ckpt_reading *ckpt_reading_open(struct ckpt_step *step, const struct ckpt
 
 void ckpt_reading_close(struct ckpt_reading *reading)
 {
+	struct dropped d;
+
 	if (!reading)
 		return;
 	ckpt_lock_take(&reading->of->lock);
 	reading->opens--;
+	d = take_out_if_idle_locked(reading);
 	ckpt_lock_drop(&reading->of->lock);
-	drop_if_idle(reading);
+	drop(reading->of, &d);
 	ckpt_reading_unref(reading);
 }
 
@@ -383,6 +382,7 @@ static void piece_done(const struct piece *p)
 {
 	struct ckpt_reading *reading = p->reading;
 	struct ckpt_readings *r = reading->of;
+	struct dropped d;
 	bool tells;
 
 	ckpt_chunk_cache_let_go(p->cache, p->cached, 0);
@@ -390,10 +390,11 @@ static void piece_done(const struct piece *p)
 	r->queued_bytes -= p->bytes;
 	reading->pending--;
 	tells = is_to_be_told_locked(reading);
+	d = take_out_if_idle_locked(reading);
 	ckpt_lock_drop(&r->lock);
 	if (tells)
 		r->watch.whole(r->watch.arg, reading);
-	drop_if_idle(reading);
+	drop(r, &d);
 	ckpt_reading_unref(reading);
 }
 

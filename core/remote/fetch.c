@@ -210,7 +210,7 @@ int ckpt_fetch_start(struct ckpt_store *s)
 
 void ckpt_fetch_after(struct ckpt_store *s, const struct ckpt_log_entry *entry)
 {
-	struct ckpt_job *job = ckpt_fetch_of(s)->job;
+	struct ckpt_job *job = __atomic_load_n(&ckpt_fetch_of(s)->job, __ATOMIC_ACQUIRE);
 	struct ckpt_fetch_round r = {0};
 
 	if (!condemns(entry))

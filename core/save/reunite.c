@@ -452,10 +452,11 @@ static int read_both(struct ckpt_step *step, const struct unmerged *u, struct ck
 	return rc ? rc : u->theirs ? read_version(step, u->theirs, ret_theirs) : make_empty(step, *ret_was, ret_theirs);
 }
 
-// What cannot be read any more cannot be put together: the files of this node are the newest version, as they are.
+// What cannot be read any more cannot be put together, nor can, as yet, a directory that one has moved and the other has changed: the files
+// of this node are the newest version then, as they are. Else the step would wait for ever.
 static bool is_lost(int rc)
 {
-	return rc == -ENOENT || rc == -EBADMSG || rc == -EINVAL;
+	return rc == -ENOENT || rc == -EBADMSG || rc == -EINVAL || rc == -EEXIST || rc == -E2BIG || rc == -EXDEV;
 }
 
 static void tell_not_merged(const struct ckpt_step *step, int error)
@@ -468,32 +469,33 @@ static void tell_not_merged(const struct ckpt_step *step, int error)
 static int merge_versions(struct ckpt_edit *d, struct bringing *b, const struct unmerged *u)
 {
 	struct ckpt_manifest *was = NULL;
-	int rc = read_both(d->step, u, &was, &b->m), copied;
+	int rc = read_both(d->step, u, &was, &b->m);
 
 	b->keeps = u->theirs;
 	if (!rc)
 		rc = merge(d, b, was, !u->theirs);
 	ckpt_manifest_unref(was);
-	if (!rc || (rc < 0 && !is_lost(rc)))
+	if (rc <= 0)
 		return rc;
 	free(TAKE_PTR(d->subdirs));
 	d->dirs_in_parent = 0;
-	copied = ckpt_edit_copy(d, 0);
-	if (rc < 0 && !copied)
-		tell_not_merged(d->step, rc);
-	return copied;
+	return ckpt_edit_copy(d, 0);
 }
 
-static int try_versions(struct ckpt_step *step, const struct unmerged *u, bool *adopted, struct ckpt_manifest **ret_was)
+// lost: why they cannot be put together; 0: it is tried.
+static int try_versions(struct ckpt_step *step, const struct unmerged *u, int lost, bool *adopted,
+			struct ckpt_manifest **ret_was)
 {
 	CLEANUP(bringing_done) struct bringing b = {.from = step, .to = step, .dirfd = -1};
 	struct ckpt_edit d = {.step = step, .event = CKPT_EVENT_EDIT, .merges = true, .merged = u->theirs};
 	int rc = ckpt_edit_begin(&d, adopted);
 
 	if (!rc)
-		rc = merge_versions(&d, &b, u);
+		rc = lost ? ckpt_edit_copy(&d, 0) : merge_versions(&d, &b, u);
 	if (!rc)
 		rc = ckpt_edit_put(&d);
+	if (!rc && lost)
+		tell_not_merged(step, lost);
 	if (!rc) {
 		tell_conflicts(step, &b);
 		*ret_was = ckpt_manifest_ref(d.m);
@@ -509,10 +511,17 @@ static int put_versions(struct ckpt_step *step, struct ckpt_manifest **ret_was)
 {
 	bool adopted = false;
 	struct unmerged u;
-	int rc = -EAGAIN;
+	int rc = -EAGAIN, lost = 0;
 
-	for (int i = 0; i < CKPT_EDIT_TRIES && rc == -EAGAIN; i++)
-		rc = is_unmerged(step, &u) ? try_versions(step, &u, &adopted, ret_was) : -ENOENT;
+	for (int i = 0; i < CKPT_EDIT_TRIES && rc == -EAGAIN; i++) {
+		if (!is_unmerged(step, &u))
+			return -ENOENT;
+		rc = try_versions(step, &u, lost, &adopted, ret_was);
+		if (is_lost(rc) && !lost) {
+			lost = rc;
+			rc = -EAGAIN;
+		}
+	}
 	return rc;
 }
 

@@ -1,6 +1,7 @@
 #include "core/save/warm.h"
 
 #include "core/base/clock.h"
+#include "core/base/hash.h"
 #include "core/base/sys.h"
 #include "core/base/util.h"
 #include "core/save/edit.h"
@@ -26,6 +27,7 @@
 #define BY_READING " read"
 #define ASIDE_MAX 64
 #define NOTHING 1000 // of a chunk
+#define COMPARED_BYTES ((size_t)1 << 20)
 
 struct warming {
 	struct ckpt_step *step;
@@ -158,21 +160,64 @@ static int check_room(const struct warming *w)
 {
 	uint64_t bytes = 0, room, all;
 
-	for (size_t i = 0; i < w->file_count; i++)
-		bytes += room_of(w, w->files[i]);
+	for (size_t i = 0; i < w->file_count; i++) {
+		struct ckpt_reading *reading = reading_of(w, w->files[i]); // what is written of it has its room
+
+		bytes += MIN(room_of(w, w->files[i]), reading ? ckpt_reading_lacks(reading) : UINT64_MAX);
+	}
 	return !ckpt_sys.room(w->step->store->dirfd, &room, &all) && room < bytes ? -ENOSPC : 0;
 }
 
-// What a client's reading has left of it is not read once more.
+static bool goes_on(const struct warming *w, uint64_t bytes)
+{
+	return !w->how->go_on || w->how->go_on(w->how->arg, bytes);
+}
+
+// Against its seal. 0; -EBADMSG; -EINTR; -errno.
+static int compare_bytes(const struct warming *w, uint32_t index, const char *name)
+{
+	CLEANUP_FREE uint8_t *buf = malloc(COMPARED_BYTES);
+	CLEANUP_FD int fd = ckpt_sys.open(w->step->store->trash_fd, name, O_RDONLY, 0);
+	uint8_t sha256[CKPT_SHA256_LEN];
+	struct ckpt_sha256 sum;
+	struct ckpt_seal seal;
+	ssize_t n = !buf ? -ENOMEM : fd < 0 ? fd : 1;
+
+	ckpt_sha256_begin(&sum);
+	for (uint64_t at = 0; n > 0; at += (uint64_t)n) {
+		n = ckpt_sys.pread(fd, buf, COMPARED_BYTES, (off_t)at);
+		if (n > 0)
+			ckpt_sha256_add(&sum, buf, (size_t)n);
+		if (n > 0 && !goes_on(w, (uint64_t)n))
+			n = -EINTR;
+	}
+	ckpt_sha256_end(&sum, sha256);
+	if (n < 0)
+		return (int)n;
+	return ckpt_manifest_seal(w->m, index, &seal) && !memcmp(sha256, seal.sha256, sizeof(sha256)) ? 0 : -EBADMSG;
+}
+
+// What a client's reading has left of it is not read once more, unless the whole is found to be other than it should be: it has been in a
+// file since it was verified.
 static int write_file(const struct warming *w, uint32_t index, const char *name)
 {
 	struct ckpt_share_progress progress = {
 		.durable = true, .raw = true, .go_on = w->how->go_on, .arg = w->how->arg};
 	struct ckpt_reading *reading = reading_of(w, index);
 	CLEANUP(ckpt_extents_done) struct ckpt_extents kept = {0};
+	int rc;
 
 	if (reading && !ckpt_reading_take(reading, name, &kept))
 		progress.kept = &kept;
+	rc = ckpt_share_copy_entry(w->step, w->m, index, w->step->store->trash_fd, name, &progress);
+	if (rc || !progress.kept)
+		return rc;
+	rc = compare_bytes(w, index, name);
+	if (rc)
+		ckpt_sys.unlink(w->step->store->trash_fd, name, 0);
+	if (rc != -EBADMSG)
+		return rc;
+	progress.kept = NULL;
 	return ckpt_share_copy_entry(w->step, w->m, index, w->step->store->trash_fd, name, &progress);
 }
 
@@ -397,10 +442,16 @@ static int warm_once(struct warming *w)
 		rc = check_room(w);
 	if (!rc)
 		rc = write_files(w);
-	if (!rc && w->file_count)
-		rc = place(w);
-	if (!rc)
-		count(w);
+	if (!rc || (w->how->readings && w->written)) {
+		int place_rc;
+
+		w->file_count =
+			w->written; // those of readings have places at once: they are not read again for one that failed
+		place_rc = w->file_count ? place(w) : 0;
+		if (!place_rc)
+			count(w);
+		rc = rc ? rc : place_rc;
+	}
 	drop_asides(w);
 	ckpt_manifest_unref(TAKE_PTR(w->m));
 	return rc;

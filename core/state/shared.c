@@ -135,7 +135,7 @@ static void drop_changed(struct ckpt_state *s, size_t i)
 	memmove(&s->changed[i], &s->changed[i + 1], (--s->changed_count - i) * sizeof(*s->changed));
 }
 
-// A later step has arrived: what was written behind it names that one.
+// A later step has arrived, by its save: what was written behind it names that one.
 static void end_drops(struct ckpt_state *s, uint64_t since)
 {
 	for (size_t i = 0; i < s->changed_count; i++)
@@ -148,7 +148,6 @@ static void end_change(struct ckpt_state *s, size_t i)
 {
 	struct ckpt_state_step *c = s->changed[i], *shared = TAKE_PTR(c->shared);
 
-	end_drops(s, c->since);
 	ckpt_table_take_out(s, c);
 	ckpt_table_insert(s, shared);
 	ckpt_state_step_free(c);
@@ -536,6 +535,8 @@ static void settle(struct pull *p, size_t i, bool by_us)
 		delete_again(c->shared, c);
 	else if (!by_us && base && c->shared && !c->gone && !is_as_it_was(c->shared, base))
 		merge(base, c->shared, c);
+	if (by_us && !base && c->shared)
+		end_drops(p->s, c->since);
 	if (c->shared && !c->gone)
 		note_merged(c, base, by_us);
 	else if (!c->shared && base && !c->gone && !has_files_of(c, base))

@@ -157,6 +157,22 @@ START_TEST(what_comes_after_a_merge_is_no_conflict)
 }
 END_TEST
 
+// What cannot be put together yet is pushed as it is, and said: it does not wait for ever.
+START_TEST(directory_that_one_moves_and_the_other_changes_is_as_this_node_has_it)
+{
+	struct ckpt_step *step = find(&b, NAME);
+
+	ck_ok(ckpt_amend_move(step, &(struct ckpt_names){.from = "d", .to = "moved"}));
+	ckpt_step_unref(step);
+	add(&a, "d/new.json", "of a");
+	push(&a);
+	meet_now();
+	check_both("moved/x", "of the save");
+	check_both("d/new.json", NULL);
+	ck_assert_uint_eq(ckpt_save_errors(b.store, NAME), 1);
+}
+END_TEST
+
 // --- The same path ------------------------------------------------------------------------------------------------------
 
 START_TEST(path_that_both_have_added_is_that_of_the_first)
@@ -344,6 +360,7 @@ int main(void)
 	tcase_add_checked_fixture(tcase, setup, teardown);
 	tcase_add_loop_test(tcase, additions_of_other_paths_are_both_there, 0, 2);
 	tcase_add_test(tcase, removals_and_modes_of_other_paths_are_both_there);
+	tcase_add_test(tcase, directory_that_one_moves_and_the_other_changes_is_as_this_node_has_it);
 	tcase_add_test(tcase, what_comes_after_a_merge_is_no_conflict);
 	tcase_add_test(tcase, path_that_both_have_added_is_that_of_the_first);
 	tcase_add_test(tcase, second_copy_of_a_path_has_a_number);

@@ -18,7 +18,9 @@
 #include "core/tier/cool.h"
 #include "tests/support/save.h"
 
+#include <dirent.h>
 #include <fcntl.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
@@ -398,6 +400,80 @@ START_TEST(store_is_closed_beside_a_reading)
 }
 END_TEST
 
+// The one in trash/ that a reading writes to; NULL: none yet.
+static int open_begun(void)
+{
+	DIR *dir = fdopendir(dup(s->trash_fd));
+	struct dirent *d;
+	int fd = -1;
+
+	ck_assert_ptr_nonnull(dir);
+	rewinddir(dir);
+	while (fd < 0 && (d = readdir(dir)))
+		if (strstr(d->d_name, "-read"))
+			fd = openat(s->trash_fd, d->d_name, O_RDWR | O_CLOEXEC);
+	closedir(dir);
+	return fd;
+}
+
+// What lies on the disk for a while is compared with its seal before clients get it without ckptfs.
+START_TEST(what_is_other_bytes_by_then_is_read_again)
+{
+	struct ckpt_step *step = save_afar("1000", 1);
+	struct ckpt_file *f = client_opens(step, MODEL);
+	char byte = 0;
+	int fd = -1;
+
+	read_part(f, 0, BYTES - 1);
+	for (unsigned i = 0; i < 2000 && (fd < 0 || pread(fd, &byte, 1, 0) != 1 || !byte); i++) {
+		if (fd >= 0)
+			close(fd);
+		ckpt_sys.sleep_ns(10000000);
+		fd = open_begun();
+	}
+	ck_assert(fd >= 0 && byte);
+	byte ^= 1;
+	ck_assert_int_eq(pwrite(fd, &byte, 1, 0), 1);
+	close(fd);
+	read_part(f, BYTES - 1, BYTES);
+	ckpt_file_close(f);
+	wait_raw(step, MODEL);
+	check(step, 1);
+	ckpt_step_unref(step);
+}
+END_TEST
+
+static void *opens_and_closes(void *arg)
+{
+	struct ckpt_step *step = arg;
+
+	for (unsigned i = 0; i < 400; i++)
+		client_reads(step, MODEL, (i % 40) * (BYTES / 40), i % 40 < 39 ? (i % 40 + 1) * (BYTES / 40) : BYTES);
+	return NULL;
+}
+
+// Several clients that come and go while it is read: no close is between two that share a file in trash/.
+START_TEST(clients_that_open_and_close_at_once)
+{
+	for (unsigned seed = 1; seed < 5; seed++) {
+		char name[16];
+		struct ckpt_step *step;
+		pthread_t threads[4];
+
+		snprintf(name, sizeof(name), "%u000", seed);
+		step = save_afar(name, seed);
+		for (size_t i = 0; i < ARRAY_LEN(threads); i++)
+			ck_assert_int_eq(pthread_create(&threads[i], NULL, opens_and_closes, step), 0);
+		for (size_t i = 0; i < ARRAY_LEN(threads); i++)
+			pthread_join(threads[i], NULL);
+		client_reads(step, OTHER, 0, SMALL);
+		wait_raw(step, MODEL);
+		check(step, seed);
+		ckpt_step_unref(step);
+	}
+}
+END_TEST
+
 int main(void)
 {
 	Suite *suite = suite_create("warmer");
@@ -415,6 +491,8 @@ int main(void)
 	tcase_add_test(tcase, step_that_somebody_warmed_is_no_kept_one);
 	tcase_add_test(tcase, of_many_that_were_read_in_part_the_latest_are_remembered);
 	tcase_add_test(tcase, store_is_closed_beside_a_reading);
+	tcase_add_test(tcase, what_is_other_bytes_by_then_is_read_again);
+	tcase_add_test(tcase, clients_that_open_and_close_at_once);
 	tcase_set_timeout(tcase, 60);
 	suite_add_tcase(suite, tcase);
 	return ckpt_suite_run(suite);
