@@ -11,6 +11,7 @@ import re
 SAVE, AMEND, REPACK, RESTORE, NOTE, DELETE, UNDELETE, EXPIRE, RENAME, FLAG, SET = range(1, 12)
 MKDIR, FILE, REMOVE, MOVE = range(12, 16)  # of the plain tree: not in the log of a node (tests/unit/test_plain.c)
 CONDEMN, HOLD = range(16, 18)  # of objects: neither (tests/unit/test_condemned.c)
+DROP, MERGE = range(18, 20)  # of a store with a remote alone (tests/unit/test_shared.c)
 PINNED, TEMPORARY = 1, 2
 ANY = 2**64 - 1
 OK, VOID, NEWER = 0, 1, -95  # -ENOTSUP
@@ -42,7 +43,7 @@ class State:
 
     def apply(self, act, seq):
         """0, VOID or NEWER. seq: of the entry that has the act."""
-        if act.kind > HOLD:
+        if act.kind > MERGE:
             fits = False
             if act.required:
                 return NEWER

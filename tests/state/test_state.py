@@ -30,7 +30,7 @@ PLACES = [("-", "step-1"), ("-", "step-2"), ("0123456789abcdef", "step-1"), ("-"
 A, B = STEPS[:2]
 X, Y = PLACES[:2]
 KEYS = ["policy", "expected", "z"]
-UNKNOWN = 18
+UNKNOWN = 20
 COMMS = ["-", "python3", "fifteen-bytes-x", "\u00e9"]
 
 
