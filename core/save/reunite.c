@@ -482,6 +482,24 @@ static int merge_versions(struct ckpt_edit *d, struct bringing *b, const struct 
 	return ckpt_edit_copy(d, 0);
 }
 
+// What the record says beside the files, such as metrics: name by name what the other has said since comes over what this node has.
+static int take_metadata(struct ckpt_edit *d, const struct unmerged *u)
+{
+	struct ckpt_record was, theirs;
+	int rc = ckpt_step_record(d->step, u->was, &was);
+
+	if (rc)
+		return rc;
+	rc = ckpt_step_record(d->step, u->theirs, &theirs);
+	if (!rc) {
+		if (theirs.metadata && (!was.metadata || strcmp(theirs.metadata, was.metadata) != 0))
+			rc = (d->says = strdup(theirs.metadata)) ? 0 : -ENOMEM;
+		ckpt_record_done(&theirs);
+	}
+	ckpt_record_done(&was);
+	return rc;
+}
+
 // lost: why they cannot be put together; 0: it is tried.
 static int try_versions(struct ckpt_step *step, const struct unmerged *u, int lost, bool *adopted,
 			struct ckpt_manifest **ret_was)
@@ -492,6 +510,8 @@ static int try_versions(struct ckpt_step *step, const struct unmerged *u, int lo
 
 	if (!rc)
 		rc = lost ? ckpt_edit_copy(&d, 0) : merge_versions(&d, &b, u);
+	if (!rc && !lost && u->theirs)
+		rc = take_metadata(&d, u);
 	if (!rc)
 		rc = ckpt_edit_put(&d);
 	if (!rc && lost)

@@ -2,6 +2,7 @@
 // first in the remote's log wins, path by path; what the other node has stays as a conflict copy.
 #include "tests/support/two_nodes.h"
 
+#include "core/record/metadata.h"
 #include "core/save/amend_move.h"
 
 // --- Acts, each a version ---------------------------------------------------------------------------------------------
@@ -154,6 +155,32 @@ START_TEST(what_comes_after_a_merge_is_no_conflict)
 	check_both("new.json", "new of b");
 	ck_assert_uint_eq(ckpt_save_errors(b.store, NAME), 0);
 	check_both(copy_of("config.json"), NULL);
+}
+END_TEST
+
+static bool says(const struct node *n, const char *words)
+{
+	struct ckpt_step *step = find(n, NAME);
+	CLEANUP_VERSION struct ckpt_version *v = ckpt_step_version(step);
+	struct ckpt_record r;
+	bool is;
+
+	ck_ok(ckpt_step_record(step, v->is.version, &r));
+	is = r.metadata && strstr(r.metadata, words);
+	ckpt_record_done(&r);
+	ckpt_step_unref(step);
+	return is;
+}
+
+START_TEST(metrics_of_one_stay_beside_a_file_of_the_other)
+{
+	add(&b, "new.json", "new of b");
+	add(&a, CKPT_METRICS_FILE, "{\"loss\": 0.5}");
+	ck_assert(says(&a, "loss") && !says(&b, "loss"));
+	push(&a);
+	meet_now();
+	check_both("new.json", "new of b");
+	WAIT_UNTIL(says(&a, "loss") && says(&b, "loss"));
 }
 END_TEST
 
@@ -360,6 +387,7 @@ int main(void)
 	tcase_add_checked_fixture(tcase, setup, teardown);
 	tcase_add_loop_test(tcase, additions_of_other_paths_are_both_there, 0, 2);
 	tcase_add_test(tcase, removals_and_modes_of_other_paths_are_both_there);
+	tcase_add_test(tcase, metrics_of_one_stay_beside_a_file_of_the_other);
 	tcase_add_test(tcase, directory_that_one_moves_and_the_other_changes_is_as_this_node_has_it);
 	tcase_add_test(tcase, what_comes_after_a_merge_is_no_conflict);
 	tcase_add_test(tcase, path_that_both_have_added_is_that_of_the_first);
