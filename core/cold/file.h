@@ -31,7 +31,7 @@ int ckpt_file_find_packed(struct ckpt_step *step, struct ckpt_manifest *m, uint3
 			  struct ckpt_manifest **ret_manifest, uint32_t *ret_index);
 void ckpt_file_close(struct ckpt_file *f); // NULL is fine
 
-// What is read of it from now on is read by a client, and counts (reading.h). Before anybody else has it. Blocks on the local disk.
+// All that is read of it from now on is read by a client, and counts (reading.h). Before anybody else has it. Blocks on the local disk.
 void ckpt_file_watch(struct ckpt_file *f);
 
 uint64_t ckpt_file_bytes(const struct ckpt_file *f); // of the file

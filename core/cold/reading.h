@@ -1,4 +1,4 @@
-// What clients have read of files whose bytes are in packs elsewhere, until it is all of a file: then the file is handed on, to be kept.
+// Bytes that clients have read of files whose packs are elsewhere, until they are all of a file: then the file is handed on, to be kept.
 //
 // A file counts as read whole when each of its bytes was given to a client, by whomever, in whatever order and number of openings: the
 // kernel keeps what it was given, and does not ask again. Meanwhile a thread writes the chunks that are in memory anyway to a file in
@@ -62,6 +62,6 @@ struct ckpt_reading_file {
 };
 const struct ckpt_reading_file *ckpt_reading_file(const struct ckpt_reading *reading);
 uint64_t ckpt_reading_lacks(struct ckpt_reading *reading); // bytes that are not written yet
-// What was written of it gets this name in trash/, once. *ret_kept: the parts of it that are there, for the caller to free; between them is
+// The bytes that were written of it get this name in trash/, once. *ret_kept: the parts of it that are there, for the caller to free; between them is
 // nothing. -ENOENT: nothing was written; -errno of rename(2).
 int ckpt_reading_take(struct ckpt_reading *reading, const char *name, struct ckpt_extents *ret_kept);

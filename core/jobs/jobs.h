@@ -18,14 +18,14 @@
 struct ckpt_job;
 struct ckpt_jobs;
 
-// Which job goes first where threads are short, and how much ckpt_job_go_on() leaves to others.
+// The order of jobs where threads are short, and how much ckpt_job_go_on() leaves to others.
 enum ckpt_job_class {
 	CKPT_JOB_PROMPT,    // a client may wait for it
 	CKPT_JOB_HURRIES,   // gives way to saves, and shares processors as any program does
 	CKPT_JOB_GIVES_WAY, // gives way to saves, and to all else that the machine does
 };
 
-// When it is due next, unless woken before, monotonic; 0: at once; INT64_MAX: when it is woken.
+// The time of its next turn, unless woken before, monotonic; 0: at once; INT64_MAX: when it is woken.
 typedef int64_t ckpt_job_turn(void *arg, struct ckpt_job *job);
 
 struct ckpt_job_of {
@@ -54,7 +54,7 @@ bool ckpt_job_stops(const struct ckpt_job *job); // the turn is to end
 // For the turn, and for threads of it: after each chunk, by the thread that has read it. Rests as it should; false: it is to end.
 // job is a struct ckpt_job *, as callbacks take it.
 bool ckpt_job_go_on(void *job, uint64_t bytes);
-// When work that failed so is worth another attempt, monotonic; INT64_MAX: not before it is another version.
+// The time at which work that failed so is worth another attempt, monotonic; INT64_MAX: not before it is another version.
 int64_t ckpt_job_again_ns(int error);
 // As it is after this: there was no memory, no room, ...
 #define CKPT_JOB_LATER_NS INT64_C(600000000000)

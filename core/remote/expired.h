@@ -1,4 +1,4 @@
-// What this node has of steps that another node has let expire: the copy of the record (core/state/record_copy.h), and the files of the session.
+// Things of this node of steps that another node has let expire: the copy of the record (core/state/record_copy.h), and the files of the session.
 //
 // The copy goes before the node's own log has the entry: one that has files and no step would tell the next mount that the log has lost
 // entries. The files go after it. A crash between the two leaves a left-over session, which goes by its age.

@@ -201,7 +201,7 @@ static int64_t turn(void *arg, struct ckpt_job *job)
 	return failed && failed != -ENOENT ? ckpt_sys.mono_ns() + AGAIN_NS : INT64_MAX;
 }
 
-// What it copies is there for an hour only.
+// Its copies are there for an hour only.
 int ckpt_fetch_start(struct ckpt_store *s)
 {
 	return ckpt_job_new(s->jobs, &(struct ckpt_job_of){"fetch", CKPT_JOB_HURRIES, turn, s, false},

@@ -9,7 +9,7 @@
 // and how the remote answers, and says "complete": false.
 char *ckpt_queue_json(struct ckpt_store *s);
 
-// What waits of this step stays on this node, and is not pushed before the step is changed here again. -EOPNOTSUPP the store has no remote;
+// The changes of this step that wait stay on this node, and are not pushed before the step is changed here again. -EOPNOTSUPP the store has no remote;
 // -ENODATA nothing of it waits; -EALREADY it was dropped before; -EBUSY it waits to be renamed; -ESTALE it is not committed, or has changed
 // just now; else as of ckpt_journal_append(). What was sent before may still arrive, and is in the remote then as if it had not been dropped.
 int ckpt_queue_drop(struct ckpt_step *step);

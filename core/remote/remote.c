@@ -403,7 +403,7 @@ static int fetch_manifest(struct ckpt_store *s, const struct ckpt_summary *is)
 	return 0;
 }
 
-// What it will read comes into the index before, so that nothing is read over the network while others wait for acts_lock.
+// The manifests that it will read come into the index before, so that nothing is read over the network while others wait for acts_lock.
 static void fetch_before_reunion(struct ckpt_step *step)
 {
 	uint32_t versions[2];
@@ -477,7 +477,7 @@ static void fetch_manifests(struct ckpt_remote *r)
 			return;
 }
 
-// What is being changed here now, or cannot be read now, is tried again at the next turn.
+// Steps that are being changed here now, or cannot be read now, are tried again at the next turn.
 static int reunite_all(struct ckpt_remote *r)
 {
 	struct ckpt_store *s = r->store;

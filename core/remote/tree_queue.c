@@ -359,7 +359,7 @@ static int look_for_hold(void *number, const struct ckpt_state *state)
 	return ckpt_state_held_by(state, *(const uint64_t *)number) != NULL;
 }
 
-// What was written then may name a step that cannot be pushed, or was dropped.
+// Files that were written then may name a step that cannot be pushed, or was dropped.
 static bool is_held(const struct ckpt_tree_sending *to, uint64_t number)
 {
 	return ckpt_failures_hold(to->failures, number) ||

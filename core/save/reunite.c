@@ -62,7 +62,7 @@ static uint32_t shared_version(struct ckpt_step *step)
 	return sh.version;
 }
 
-// What both began with, and what the remote's log has since: 0, that log has the step no more.
+// The version that both began with, and the one that the remote's log has since: 0, that log has the step no more.
 struct unmerged {
 	const char *id;
 	uint32_t was, theirs;
@@ -452,7 +452,7 @@ static int read_both(struct ckpt_step *step, const struct unmerged *u, struct ck
 	return rc ? rc : u->theirs ? read_version(step, u->theirs, ret_theirs) : make_empty(step, *ret_was, ret_theirs);
 }
 
-// What cannot be read any more cannot be put together, nor can, as yet, a directory that one has moved and the other has changed: the files
+// Versions that cannot be read any more cannot be put together, nor can, as yet, a directory that one has moved and the other has changed: the files
 // of this node are the newest version then, as they are. Else the step would wait for ever.
 static bool is_lost(int rc)
 {
@@ -482,7 +482,7 @@ static int merge_versions(struct ckpt_edit *d, struct bringing *b, const struct 
 	return ckpt_edit_copy(d, 0);
 }
 
-// What the record says beside the files, such as metrics: name by name what the other has said since comes over what this node has.
+// Words of the record beside the files, such as metrics: name by name what the other has said since comes over what this node has.
 static int take_metadata(struct ckpt_edit *d, const struct unmerged *u)
 {
 	struct ckpt_record was, theirs;

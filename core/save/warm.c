@@ -197,7 +197,7 @@ static int compare_bytes(const struct warming *w, uint32_t index, const char *na
 	return ckpt_manifest_seal(w->m, index, &seal) && !memcmp(sha256, seal.sha256, sizeof(sha256)) ? 0 : -EBADMSG;
 }
 
-// What a client's reading has left of it is not read once more, unless the whole is found to be other than it should be: it has been in a
+// The bytes that a client's reading has left of it are not read once more, unless the whole is found to be other than it should be: it has been in a
 // file since it was verified.
 static int write_file(const struct warming *w, uint32_t index, const char *name)
 {

@@ -43,7 +43,7 @@ struct ckpt_tier_done {
 int ckpt_warm(struct ckpt_step *step, const struct ckpt_tier_how *how, struct ckpt_tier_done *ret_done);
 // For how long from now on the cooler leaves the step as it is, by the node's clock: it was warmed. 0: it was not, or a day ago.
 int64_t ckpt_warm_left_ns(const struct ckpt_step *step);
-// When the last of its files was kept since it was read, by the node's clock; 0: none is, or the step was warmed by somebody.
+// The time at which the last of its files was kept since it was read, by the node's clock; 0: none is, or the step was warmed by somebody.
 int64_t ckpt_warm_read_ns(const struct ckpt_step *step);
 
 void ckpt_warm_end(const struct ckpt_step *step); // it was cooled

@@ -106,7 +106,7 @@ static int take_uuid(const uint8_t *p, bool may_be_empty, char ret_uuid[CKPT_UUI
 	return ckpt_uuid_check(ret_uuid) && is_zero(p + CKPT_UUID_LEN, SAVED_RECORD - CKPT_UUID_LEN) ? 0 : -EBADMSG;
 }
 
-// What stands before it.
+// The text before it.
 static size_t record_at(enum ckpt_act_kind kind)
 {
 	return kind == CKPT_ACT_SAVE ? SAVED_RECORD : kind == CKPT_ACT_MERGE ? MERGED_RECORD : 0;

@@ -111,7 +111,7 @@ uint32_t ckpt_state_unmerged_theirs(const struct ckpt_state_step *c)
 	return c->shared ? ckpt_state_newest_files(c->shared) : 0;
 }
 
-// What another node has deleted has the changes of this one, and a step that another one has replaced is its older version.
+// A step that another node has deleted has the changes of this one, and a step that another one has replaced is its older version.
 bool ckpt_state_keeps_files(const struct ckpt_state_step *c)
 {
 	return c->deleted_by > c->is.version && !ckpt_state_was_replaced(c);
@@ -227,7 +227,7 @@ static int act_on(struct ckpt_state *s, const char *store_id, const struct ckpt_
 	return rc;
 }
 
-// What it says of a version that the remote's log does not have says nothing.
+// A version that the remote's log does not have says nothing.
 static void set_merged(struct ckpt_state_step *step, uint32_t merged)
 {
 	if (step->shared ? ckpt_state_version(step->shared, merged) && merged > step->merged : !merged)

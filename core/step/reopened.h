@@ -31,7 +31,7 @@ bool ckpt_reopen_is_orphan(struct ckpt_step *staged);
 int ckpt_reopen_manifest(struct ckpt_step *staged, struct ckpt_manifest **ret_manifest);
 // Those files, with a reference, if conflict copies are among them; else NULL. Of any staged step. Errors as above.
 int ckpt_reopen_conflicts(struct ckpt_step *staged, struct ckpt_manifest **ret_manifest);
-// What has this path was a conflict copy when the step was reopened, and so is in no listing.
+// The entry at this path was a conflict copy when the step was reopened, and so is in no listing.
 bool ckpt_reopen_is_conflict(struct ckpt_step *staged, const char *path);
 void ckpt_reopen_set_began(struct ckpt_step *staged, struct ckpt_manifest *m); // NULL: they are not kept any more
 

@@ -66,7 +66,7 @@ static bool holds_lock(void)
 	return false;
 }
 
-// What of the bucket changes under a reader is the log alone, and what a collection lists. All else is read at once.
+// The log alone changes under a reader of the bucket, and what a collection lists. All else is read at once.
 static bool waits(unsigned kind, const char *key)
 {
 	bool is_log = !strncmp(key, "log/", 4), is_garbage = !strncmp(key, "packs/", 6) || !strncmp(key, "m/", 2);

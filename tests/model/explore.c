@@ -103,7 +103,7 @@ static unsigned choose(const struct world_choice *c, size_t count, uint64_t stat
 	return fresh_count ? fresh[mix(*chance) % fresh_count] : (unsigned)(mix(*chance) % count);
 }
 
-// How many states were new.
+// The number of states that were new.
 static size_t walk_one(const struct model_scenario *sc, uint64_t seed)
 {
 	struct world_choice c[WORLD_CHOICES];
@@ -182,7 +182,7 @@ static void tell_failure(const struct model_scenario *sc)
 	world_end();
 }
 
-// Where many states are wanted, more goes wrong.
+// More goes wrong where many states are wanted.
 static struct model_scenario deepened(const struct model_scenario *sc, bool is_deep)
 {
 	struct model_scenario deep = *sc;

@@ -14,13 +14,13 @@ struct world_choice {
 // A walk's begin; the state is that of the scenario's first acts. Ends the program where that fails.
 void world_begin(const struct model_scenario *scenario, uint64_t seed);
 void world_end(void);
-// What can be done now. At least one, but at the end.
+// The choices that there are now. At least one, but at the end.
 size_t world_choices(struct world_choice ret[WORLD_CHOICES]);
 void world_do(const struct world_choice *c);
 // Of the abstract state.
 uint64_t world_hash(void);
 const char *world_text(void);
-// What is violated, or "".
+// The rule that is violated, or "".
 const char *world_wrong(void);
 // All goes on without a fault until nothing is left to do: then everything that was done is there, on all nodes.
 void world_settle(void);

@@ -1,4 +1,4 @@
-// What is checked after each step: the log, and what nodes show.
+// The checks after each step: the log, and what nodes show.
 #include "tests/model/world_in.h"
 
 #include "core/base/util.h"

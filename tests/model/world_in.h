@@ -27,7 +27,7 @@ struct node {
 	size_t seen_count;
 };
 
-// What a user has done.
+// An act of a user.
 struct act {
 	char node, text[64], id[CKPT_UUID_LEN + 1], replaced[CKPT_UUID_LEN + 1];
 	bool done, unknown, beside;

@@ -224,7 +224,7 @@ static void settle(struct node *a, struct node *b)
 	}
 }
 
-// What this node lists was saved; it may not know of all.
+// Each step that this node lists was saved; it may not know of all.
 static void read_listed(struct node *n, unsigned tries)
 {
 	for (unsigned i = 0; i < CKPT_SAVE_STEPS; i++) {

@@ -165,7 +165,7 @@ static const struct content *find(const struct key *k, uint64_t offset, const vo
 	return NULL;
 }
 
-// What was read once stays, for nothing is replaced.
+// An object that was read once stays, for nothing is replaced.
 static void see(struct key *k, uint64_t offset, const void *data, size_t got, size_t wanted)
 {
 	const struct content *c = find(k, offset, data, got, wanted);

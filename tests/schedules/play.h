@@ -1,4 +1,4 @@
-// What the programs share that play acts behind the fault proxy: where they play, chance, and commands to the proxy.
+// Things that the programs share which play acts behind the fault proxy: where they play, chance, and commands to the proxy.
 //
 // tests/servers/with-s3 --proxy SCHEDULE sets the environment; test_schedules.py does it itself:
 //

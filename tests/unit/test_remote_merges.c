@@ -184,7 +184,7 @@ START_TEST(metrics_of_one_stay_beside_a_file_of_the_other)
 }
 END_TEST
 
-// What cannot be put together yet is pushed as it is, and said: it does not wait for ever.
+// Changes that cannot be put together yet are pushed as they are, and said: they do not wait for ever.
 START_TEST(directory_that_one_moves_and_the_other_changes_is_as_this_node_has_it)
 {
 	struct ckpt_step *step = find(&b, NAME);

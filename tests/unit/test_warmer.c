@@ -166,7 +166,7 @@ static void check(struct ckpt_step *step, unsigned seed)
 	ckpt_staged_check(step, OTHER, text_of(seed + 1, SMALL));
 }
 
-// What was read before it was kept or passed over by now.
+// Bytes that were read before were kept or passed over by now.
 static void read_other(struct ckpt_step *step)
 {
 	client_reads(step, OTHER, 0, SMALL);
@@ -295,7 +295,7 @@ START_TEST(what_could_not_be_written_meanwhile_is_read_again)
 }
 END_TEST
 
-// What is passed over meanwhile is read again, once the save is over.
+// Bytes that are passed over meanwhile are read again, once the save is over.
 START_TEST(nothing_is_written_beside_a_save)
 {
 	struct ckpt_step *step = save_afar("1000", 1);
@@ -416,7 +416,7 @@ static int open_begun(void)
 	return fd;
 }
 
-// What lies on the disk for a while is compared with its seal before clients get it without ckptfs.
+// A file that lies on the disk for a while is compared with its seal before clients get it without ckptfs.
 START_TEST(what_is_other_bytes_by_then_is_read_again)
 {
 	struct ckpt_step *step = save_afar("1000", 1);
