@@ -33,12 +33,16 @@
 #define CKPT_NPY_HEADER_MAX (64u << 10)
 #define CKPT_PICKLE_WALK_MAX                                                                                           \
 	((uint64_t)256 << 20)             // of a pickle, without what is skipped: then its end is not looked for
+#define CKPT_PICKLE_BYTES_MAX (96u << 20) // of memory, for the graph of one and what reads it
+#define CKPT_PICKLE_MEMO_MAX (8u << 20)   // the numbers of its memos
 #define CKPT_ARRAYS_MAX (1u << 20)        // in one file
-#define CKPT_ARRAY_NAME_MAX 65535         // bytes
-#define CKPT_ARRAY_HEADER_MAX (16u << 20) // of safetensors; no model comes near
-#define CKPT_ARRAY_PIECE_MAX (1u << 20)   // of it, that is parsed at once
-#define CKPT_ARRAY_DEPTH_MAX 8            // of its JSON
-#define CKPT_ARRAY_NPY_HEADER_MAX 10000   // as NumPy reads
+#define CKPT_GGUF_HEADER_MAX ((uint64_t)256 << 20) // of a header, without strings that are skipped
+#define CKPT_CATALOG_BYTES_MAX (96u << 20)         // of memory, for the catalog of one version
+#define CKPT_ARRAY_NAME_MAX 65535                  // bytes
+#define CKPT_ARRAY_HEADER_MAX (16u << 20)          // of safetensors; no model comes near
+#define CKPT_ARRAY_PIECE_MAX (1u << 20)            // of it, that is parsed at once
+#define CKPT_ARRAY_DEPTH_MAX 8                     // of its JSON
+#define CKPT_ARRAY_NPY_HEADER_MAX 10000            // as NumPy reads
 #define CKPT_ZIP_DIRECTORY_MAX (16u << 20)
 #define CKPT_TRACKER_BYTES_MAX (64u << 10) // a plain file up to this size is never seen in part (DESIGN.md section 1)
 #define CKPT_ERRORS_LINES_MAX 1000         // kept in .ckptfs/errors

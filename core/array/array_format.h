@@ -4,6 +4,18 @@
 
 #include "core/array/array.h"
 
+// The header of a .npy file, which is these bytes of the source.
+struct ckpt_npy {
+	enum ckpt_dtype dtype; // whatever the order of its bytes
+	bool big_endian, column_major;
+	unsigned ndim;
+	uint64_t shape[CKPT_ARRAY_DIMS_MAX];
+	uint64_t offset, bytes; // of the array, in the source
+};
+// Numbers, by NumPy's kind and size in bytes: 'f' and 4.
+enum ckpt_dtype ckpt_npy_number(char kind, uint64_t bytes);
+int ckpt_npy_read(const struct ckpt_source *s, uint64_t offset, uint64_t bytes, struct ckpt_npy *ret_npy);
+
 int ckpt_arrays_npy(struct ckpt_arrays *a, const char *name, size_t name_len, const struct ckpt_source *s,
 		    uint64_t offset, uint64_t bytes); // the file is these bytes of the source
 int ckpt_arrays_safetensors(struct ckpt_arrays *a, const struct ckpt_source *s);

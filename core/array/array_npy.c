@@ -22,7 +22,7 @@ struct text {
 struct header {
 	enum ckpt_dtype dtype;
 	uint64_t item_bytes;
-	bool fortran;
+	bool fortran, big_endian;
 	uint64_t shape[CKPT_ARRAY_DIMS_MAX];
 	unsigned ndim;
 	bool has_descr, has_order, has_shape;
@@ -108,7 +108,7 @@ static bool take_shape(struct text *t, struct header *h)
 // --- What a descr says --------------------------------------------------------------------------------------------------
 
 // Numbers, by kind and size in bytes.
-static enum ckpt_dtype number_type(char kind, uint64_t bytes)
+enum ckpt_dtype ckpt_npy_number(char kind, uint64_t bytes)
 {
 	static const struct {
 		char kind;
@@ -136,13 +136,13 @@ static bool is_size_of(char kind, uint64_t bytes)
 	case 'M':
 		return bytes == 8;
 	case 'f':
-		return number_type(kind, bytes) || bytes == 12 || bytes == 16;
+		return ckpt_npy_number(kind, bytes) || bytes == 12 || bytes == 16;
 	case 'c':
-		return number_type(kind, bytes) || bytes == 24 || bytes == 32;
+		return ckpt_npy_number(kind, bytes) || bytes == 24 || bytes == 32;
 	case 'b':
 	case 'i':
 	case 'u':
-		return number_type(kind, bytes);
+		return ckpt_npy_number(kind, bytes);
 	case 'S':
 	case 'V':
 	case 'U':
@@ -168,9 +168,8 @@ static bool take_descr(struct text *t, struct header *h)
 		return false;
 	if (descr.at < descr.end && !((kind == 'm' || kind == 'M') && *descr.at == '[' && descr.end[-1] == ']'))
 		return false;
-	h->dtype = number_type(kind, h->item_bytes);
-	if (h->item_bytes > 1 && order == '>')
-		h->dtype = CKPT_DTYPE_NONE;
+	h->dtype = ckpt_npy_number(kind, h->item_bytes);
+	h->big_endian = h->item_bytes > 1 && order == '>';
 	// Where bytes have an order it is said.
 	return order != '|' || h->item_bytes == 1 || kind == 'S' || kind == 'V';
 }
@@ -244,12 +243,10 @@ static int header_length(const struct ckpt_source *s, uint64_t offset, uint64_t 
 	return rc ? rc : *ret_len > CKPT_ARRAY_NPY_HEADER_MAX || *ret_len > bytes - head_len ? -EINVAL : 0;
 }
 
-int ckpt_arrays_npy(struct ckpt_arrays *a, const char *name, size_t name_len, const struct ckpt_source *s,
-		    uint64_t offset, uint64_t bytes)
+int ckpt_npy_read(const struct ckpt_source *s, uint64_t offset, uint64_t bytes, struct ckpt_npy *ret_npy)
 {
 	char text[CKPT_ARRAY_NPY_HEADER_MAX];
 	struct header h = {0};
-	struct ckpt_array array;
 	uint64_t begin, want;
 	uint32_t len;
 	int rc = header_length(s, offset, bytes, &len, &begin);
@@ -260,17 +257,38 @@ int ckpt_arrays_npy(struct ckpt_arrays *a, const char *name, size_t name_len, co
 		return rc;
 	if (!take_header(&(struct text){text, text + len}, &h))
 		return -EINVAL;
-	array = (struct ckpt_array){
-		.name = name,
+	*ret_npy = (struct ckpt_npy){
 		.dtype = h.dtype,
+		.big_endian = h.big_endian,
+		.column_major = h.fortran,
 		.ndim = h.ndim,
-		.shape = h.shape,
 		.offset = begin + len,
 		.bytes = offset + bytes - (begin + len),
-		.column_major = h.fortran,
 	};
+	memcpy(ret_npy->shape, h.shape, sizeof(h.shape));
 	if (!ckpt_array_elements(h.shape, h.ndim, &want) || __builtin_mul_overflow(want, h.item_bytes, &want) ||
-	    want != array.bytes)
+	    want != ret_npy->bytes)
 		return -EINVAL;
+	return 0;
+}
+
+int ckpt_arrays_npy(struct ckpt_arrays *a, const char *name, size_t name_len, const struct ckpt_source *s,
+		    uint64_t offset, uint64_t bytes)
+{
+	struct ckpt_npy npy;
+	struct ckpt_array array;
+	int rc = ckpt_npy_read(s, offset, bytes, &npy);
+
+	if (rc)
+		return rc;
+	array = (struct ckpt_array){
+		.name = name,
+		.dtype = npy.big_endian ? CKPT_DTYPE_NONE : npy.dtype,
+		.ndim = npy.ndim,
+		.shape = npy.shape,
+		.offset = npy.offset,
+		.bytes = npy.bytes,
+		.column_major = npy.column_major,
+	};
 	return ckpt_arrays_add(a, &array, name_len);
 }

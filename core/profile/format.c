@@ -8,7 +8,7 @@
 #include "core/base/sys.h"
 #include "core/base/util.h"
 #include "core/limits.h"
-#include "core/profile/pickle.h"
+#include "core/array/pickle.h"
 
 #include <stdbool.h>
 #include <sys/stat.h>

@@ -1,5 +1,6 @@
 #include "core/profile/ranks.h"
 
+#include "core/array/pickle.h"
 #include "core/array/zip.h"
 #include "core/base/sys.h"
 #include "core/base/util.h"
@@ -11,9 +12,6 @@
 #include <sys/stat.h>
 
 #define RANKS_MAX (1u << 20) // of which somebody may claim to be one
-#define BLOCK (1u << 20)
-#define OVERLAP 64             // longer than a name and its number
-#define PICKLE_MAX (32u << 20) // of it is read
 #define FOUND 1
 
 // --- Names --------------------------------------------------------------------------------------------------------------
@@ -102,47 +100,29 @@ struct worlds {
 	struct timespec since;       // the first rank wrote its model states
 };
 
-// The number that stands behind this text: it is a key there, memoized or not. 0: none does.
-static uint64_t number_behind(const uint8_t *at, const uint8_t *end)
-{
-	uint64_t number = 0;
-	size_t bytes;
-
-	if (at < end && (*at == 'q' || *at == 'r')) // BINPUT, LONG_BINPUT
-		at += *at == 'q' ? 2 : 5;
-	else if (at < end && *at == 0x94) // MEMOIZE
-		at++;
-	if (at >= end || *at == 0x88) // NEWTRUE
-		return at < end;
-	bytes = *at == 'K' ? 1 : *at == 'M' ? 2 : *at == 'J' ? 4 : 0; // BININT1, BININT2, BININT
-	if (!bytes || (size_t)(end - at) <= bytes)
-		return 0;
-	for (size_t i = 0; i < bytes; i++)
-		number |= (uint64_t)at[1 + i] << 8 * i;
-	return number <= INT32_MAX ? number : 0; // a negative one says that it is off
-}
-
-static void look_for(const uint8_t *buf, size_t len, const char *key, uint64_t *number)
-{
-	const uint8_t *at = buf, *end = buf + len;
-
-	while (!*number && (at = memmem(at, (size_t)(end - at), key, strlen(key)))) {
-		at += strlen(key);
-		*number = number_behind(at, end);
-	}
-}
-
 struct pickle {
 	const struct ckpt_source *file;
 	struct worlds worlds;
 };
 
+// The number of this key in any dictionary of the pickle. 0: there is none, or one that says that it is off.
+static uint64_t number_of(const struct ckpt_pickle *p, const char *key)
+{
+	ckpt_value number;
+	int64_t n;
+
+	for (ckpt_value v = 0; v < ckpt_pickle_count(p); v++)
+		if (ckpt_value_get(p, v, key, &number) && ckpt_value_int(p, number, &n) && n > 0 && n <= INT32_MAX)
+			return (uint64_t)n;
+	return 0;
+}
+
 static int read_pickle(void *arg, const struct ckpt_zip_member *m)
 {
 	static const char name[] = "/data.pkl";
+	struct ckpt_pickle_fault fault;
+	struct ckpt_pickle *pickle = NULL;
 	struct pickle *p = arg;
-	CLEANUP_FREE uint8_t *buf = NULL;
-	struct worlds *w = &p->worlds;
 	uint64_t at, end = 0;
 	int rc;
 
@@ -150,24 +130,18 @@ static int read_pickle(void *arg, const struct ckpt_zip_member *m)
 	    memcmp(m->name + m->name_len - strlen(name), name, strlen(name)))
 		return 0;
 	rc = ckpt_zip_data(p->file, m, &at);
-	if (!rc && __builtin_add_overflow(at, MIN(m->bytes, (uint64_t)PICKLE_MAX), &end))
+	if (!rc && __builtin_add_overflow(at, m->bytes, &end))
 		rc = -EINVAL;
-	buf = rc ? NULL : malloc(BLOCK);
-	if (!rc && !buf)
-		rc = -ENOMEM;
-	while (!rc && at < end) {
-		size_t n = (size_t)MIN(end - at, (uint64_t)BLOCK);
-
-		rc = ckpt_source_read(p->file, at, buf, n);
-		if (!rc) {
-			look_for(buf, n, "dp_world_size", &w->dp);
-			look_for(buf, n, "mp_world_size", &w->mp);
-			look_for(buf, n, "mics_shard_size", &w->groups);
-			look_for(buf, n, "use_node_local_storage", &w->node_local);
-		}
-		at += n > OVERLAP && at + n < end ? n - OVERLAP : n;
-	}
-	return rc ? rc : FOUND;
+	if (!rc)
+		rc = ckpt_pickle_read(p->file, at, end, &pickle, NULL, &fault);
+	if (rc)
+		return rc;
+	p->worlds.dp = number_of(pickle, "dp_world_size");
+	p->worlds.mp = number_of(pickle, "mp_world_size");
+	p->worlds.groups = number_of(pickle, "mics_shard_size");
+	p->worlds.node_local = number_of(pickle, "use_node_local_storage");
+	ckpt_pickle_free(pickle);
+	return FOUND;
 }
 
 static bool is_before(const struct timespec *a, const struct timespec *b)

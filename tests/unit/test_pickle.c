@@ -3,7 +3,7 @@
 
 #include "core/base/util.h"
 #include "core/limits.h"
-#include "core/profile/pickle.h"
+#include "core/array/pickle.h"
 
 #include <sys/mman.h>
 

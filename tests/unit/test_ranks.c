@@ -51,9 +51,13 @@ static void key(struct ckpt_bytes *b, const char *name, const char *memo, size_t
 // The state of a rank: behind so many other bytes, numbers in as many bytes as pickle takes for them.
 static void put_state(const char *name, unsigned dp, unsigned mp, size_t behind)
 {
+	static const char other[] = "X\r\0\0\0dp_world_sizeq>K\5";
 	struct ckpt_bytes b = {0};
 
-	ckpt_bytes_add(&b, "\x80\x02}q\0(", 6);
+	ckpt_bytes_add(&b, "\x80\x03}q\0(U\5other", 13);
+	ckpt_bytes_text(&b, "B"); // its bytes say nothing, whatever they are
+	ckpt_bytes_number(&b, sizeof(other) - 1 + behind, 4);
+	ckpt_bytes_add(&b, other, sizeof(other) - 1);
 	ckpt_bytes_fill(&b, behind, 7);
 	key(&b, "dp_world_size", "q>", 2);
 	ckpt_bytes_text(&b, dp < 256 ? "K" : dp < 65536 ? "M" : "J");
@@ -214,13 +218,16 @@ static void put_settings(const char *key_name, const char *value, size_t len)
 {
 	struct ckpt_bytes b = {0};
 
+	ckpt_bytes_text(&b, "\x80\x02}(");
 	key(&b, "dp_world_size", "q>", 2);
 	ckpt_bytes_text(&b, "K\2");
 	key(&b, "mp_world_size", "q?", 2);
 	ckpt_bytes_text(&b, "K\1");
+	key(&b, "ds_config", "qA", 2);
+	ckpt_bytes_text(&b, "}(");
 	key(&b, key_name, "q@", 2);
 	ckpt_bytes_add(&b, value, len);
-	ckpt_bytes_text(&b, "u.");
+	ckpt_bytes_text(&b, "uu.");
 	put_pickle("mp_rank_00_model_states.pt", b.data, b.len);
 	free(b.data);
 }

@@ -1,0 +1,462 @@
+// Rows of arrays, pieces and faults beside pools of text and numbers, in which they point by offset: so a catalog grows by
+// doubling few blocks, and its memory is counted in one place (room()).
+#include "core/array/catalog_format.h"
+
+#include "core/array/array_format.h"
+#include "core/base/util.h"
+#include "core/limits.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+
+#define NONE UINT32_MAX
+#define FAULTS_MAX 1000
+
+struct row {
+	const char *format;
+	uint32_t tree, name, why; // in text; why: NONE
+	uint32_t shape;           // in numbers
+	uint32_t fill;            // in text; NONE
+	uint32_t piece, pieces;   // of the pieces: the first, and how many
+	uint8_t dtype, ndim, big_endian;
+};
+
+struct piece {
+	uint64_t offset, bytes, first;
+	uint32_t file; // in text
+	uint32_t box;  // in numbers: start, extent, strides
+	uint8_t codecs[CKPT_PIECE_CODECS_MAX];
+};
+
+struct fault {
+	uint32_t file, field, reason;
+};
+
+struct ckpt_catalog {
+	struct row *rows;
+	struct piece *pieces;
+	struct fault *faults;
+	char *text;
+	uint64_t *numbers;
+	size_t count, piece_count, fault_count, text_len, number_count;
+	size_t row_cap, piece_cap, fault_cap, text_cap, number_cap;
+	size_t bytes; // of all of these
+};
+
+static const struct ckpt_catalog_format *const formats[] = {
+	&ckpt_catalog_npy, &ckpt_catalog_zip, &ckpt_catalog_torch_legacy, &ckpt_catalog_safetensors, &ckpt_catalog_gguf,
+};
+
+const char *ckpt_piece_codec_name(enum ckpt_piece_codec codec)
+{
+	static const char *const names[CKPT_PIECE_CODECS] = {
+		[CKPT_PIECE_RAW] = "raw",         [CKPT_PIECE_CRC32C] = "crc32c", [CKPT_PIECE_ZSTD] = "zstd",
+		[CKPT_PIECE_GZIP] = "gzip",       [CKPT_PIECE_ZLIB] = "zlib",     [CKPT_PIECE_BLOSC] = "blosc",
+		[CKPT_PIECE_DEFLATE] = "deflate", [CKPT_PIECE_TORCH] = "torch",
+	};
+
+	return codec < CKPT_PIECE_CODECS ? names[codec] : "?";
+}
+
+// --- Memory -----------------------------------------------------------------------------------------------------------
+
+// -EFBIG: the catalog would be too large.
+static int room(struct ckpt_catalog *c, void *items, size_t *cap, size_t need, size_t item_bytes)
+{
+	size_t before = *cap, want = before ? before : 16;
+	int rc;
+
+	if (need <= before)
+		return 0;
+	while (want < need)
+		want *= 2;
+	if (want > CKPT_CATALOG_BYTES_MAX / item_bytes ||
+	    c->bytes + (want - before) * item_bytes > CKPT_CATALOG_BYTES_MAX)
+		return -EFBIG;
+	rc = ckpt_grow(items, cap, need, item_bytes);
+	c->bytes += (*cap - before) * item_bytes;
+	return rc;
+}
+
+static int add_bytes(struct ckpt_catalog *c, const void *bytes, size_t len, uint32_t *ret_at)
+{
+	int rc = room(c, &c->text, &c->text_cap, c->text_len + len + 1, 1);
+
+	if (rc)
+		return rc;
+	*ret_at = (uint32_t)c->text_len;
+	if (len)
+		memcpy(c->text + c->text_len, bytes, len);
+	c->text[c->text_len + len] = '\0';
+	c->text_len += len + 1;
+	return 0;
+}
+
+static int add_text(struct ckpt_catalog *c, const char *text, uint32_t *ret_at)
+{
+	return add_bytes(c, text, strlen(text), ret_at);
+}
+
+// The same text as that at `last`, which many rows share, or a new one.
+static int share_text(struct ckpt_catalog *c, const char *text, uint32_t last, uint32_t *ret_at)
+{
+	if (last != NONE && !strcmp(c->text + last, text)) {
+		*ret_at = last;
+		return 0;
+	}
+	return add_text(c, text, ret_at);
+}
+
+static int add_numbers(struct ckpt_catalog *c, const uint64_t *numbers, unsigned count)
+{
+	int rc = room(c, &c->numbers, &c->number_cap, c->number_count + count + 1, sizeof(*c->numbers));
+
+	for (unsigned i = 0; !rc && i < count; i++)
+		c->numbers[c->number_count++] = numbers[i];
+	return rc;
+}
+
+static struct row *last_row(const struct ckpt_catalog *c)
+{
+	return c->count ? &c->rows[c->count - 1] : NULL;
+}
+
+// --- What a format adds -----------------------------------------------------------------------------------------------
+
+static int add_fault(struct ckpt_catalog *c, const char *file, const char *field, const char *reason)
+{
+	struct fault f;
+	int rc;
+
+	if (c->fault_count == FAULTS_MAX)
+		return 0;
+	rc = add_text(c, file, &f.file);
+	if (!rc)
+		rc = add_text(c, field, &f.field);
+	if (!rc)
+		rc = add_text(c, reason, &f.reason);
+	if (!rc)
+		rc = room(c, &c->faults, &c->fault_cap, c->fault_count + 1, sizeof(f));
+	if (!rc)
+		c->faults[c->fault_count++] = f;
+	return rc == -EFBIG ? 0 : rc; // no room is left even for this
+}
+
+int ckpt_catalog_refuse(struct ckpt_catalog_reading *r, const char *field, const char *format, ...)
+{
+	char reason[256];
+	va_list args;
+	int rc;
+
+	va_start(args, format);
+	vsnprintf(reason, sizeof(reason), format, args);
+	va_end(args);
+	rc = add_fault(r->catalog, r->path, field, reason);
+	return rc ? rc : -EINVAL;
+}
+
+static int too_large(struct ckpt_catalog_reading *r, int rc)
+{
+	return rc == -EFBIG ? ckpt_catalog_refuse(r, "catalog", "it has too many arrays") : rc;
+}
+
+static int add_row(struct ckpt_catalog_reading *r, const struct ckpt_catalog_entry *e)
+{
+	struct ckpt_catalog *c = r->catalog;
+	struct row row = {
+		.format = e->format,
+		.why = NONE,
+		.fill = NONE,
+		.piece = (uint32_t)c->piece_count,
+		.dtype = (uint8_t)e->dtype,
+		.ndim = (uint8_t)e->ndim,
+		.big_endian = e->big_endian,
+	};
+	const struct row *last = last_row(c);
+	int rc = share_text(c, e->tree ? e->tree : r->path, last ? last->tree : NONE, &row.tree);
+
+	if (!rc)
+		rc = add_bytes(c, e->name, e->name_len, &row.name);
+	if (!rc && e->why)
+		rc = share_text(c, e->why, last ? last->why : NONE, &row.why);
+	if (!rc && e->fill)
+		rc = add_bytes(c, e->fill, ckpt_dtype_width(e->dtype), &row.fill);
+	row.shape = (uint32_t)c->number_count;
+	if (!rc)
+		rc = add_numbers(c, e->shape, e->ndim);
+	if (!rc)
+		rc = room(c, &c->rows, &c->row_cap, c->count + 1, sizeof(row));
+	if (!rc)
+		c->rows[c->count++] = row;
+	return rc;
+}
+
+int ckpt_catalog_add(struct ckpt_catalog_reading *r, const struct ckpt_catalog_entry *entry)
+{
+	uint64_t elements;
+
+	if (r->catalog->count >= CKPT_ARRAYS_MAX)
+		return ckpt_catalog_refuse(r, "catalog", "it has too many arrays");
+	if (entry->name_len > CKPT_ARRAY_NAME_MAX || memchr(entry->name, '\0', entry->name_len))
+		return ckpt_catalog_refuse(r, "name", "the name of an array is too long, or has a NUL in it");
+	if (entry->ndim > CKPT_ARRAY_DIMS_MAX || !ckpt_array_elements(entry->shape, entry->ndim, &elements))
+		return ckpt_catalog_refuse(r, "shape", "%.*s has more elements than any file could hold",
+					   (int)MIN(entry->name_len, (size_t)128), entry->name);
+	return too_large(r, add_row(r, entry));
+}
+
+int ckpt_catalog_note(struct ckpt_catalog_reading *r, const char *format, ...)
+{
+	struct ckpt_catalog *c = r->catalog;
+	struct row *row = last_row(c);
+	char why[256];
+	va_list args;
+
+	va_start(args, format);
+	vsnprintf(why, sizeof(why), format, args);
+	va_end(args);
+	return too_large(r, share_text(c, why, c->count > 1 ? row[-1].why : NONE, &row->why));
+}
+
+static bool is_in_array(const struct ckpt_catalog *c, const struct row *row, const struct ckpt_piece *p)
+{
+	for (unsigned i = 0; i < row->ndim; i++) {
+		uint64_t size = c->numbers[row->shape + i];
+
+		if (p->start[i] > size || p->extent[i] > size - p->start[i])
+			return false;
+	}
+	return true;
+}
+
+static int add_piece(struct ckpt_catalog_reading *r, struct row *row, const struct ckpt_piece *p)
+{
+	struct ckpt_catalog *c = r->catalog;
+	struct piece piece = {
+		.offset = p->offset, .bytes = p->bytes, .first = p->first, .box = (uint32_t)c->number_count};
+	uint32_t last = c->piece_count ? c->pieces[c->piece_count - 1].file : NONE;
+	int rc = share_text(c, p->file ? p->file : r->path, last, &piece.file);
+
+	memcpy(piece.codecs, p->codecs, sizeof(piece.codecs));
+	if (!rc)
+		rc = add_numbers(c, p->start, row->ndim);
+	if (!rc)
+		rc = add_numbers(c, p->extent, row->ndim);
+	if (!rc)
+		rc = add_numbers(c, p->strides, row->ndim);
+	if (!rc)
+		rc = room(c, &c->pieces, &c->piece_cap, c->piece_count + 1, sizeof(piece));
+	if (rc)
+		return rc;
+	c->pieces[c->piece_count++] = piece;
+	row->pieces++;
+	return 0;
+}
+
+int ckpt_catalog_add_piece(struct ckpt_catalog_reading *r, const struct ckpt_piece *piece)
+{
+	static const uint64_t origin[CKPT_ARRAY_DIMS_MAX];
+	uint64_t shape[CKPT_ARRAY_DIMS_MAX], strides[CKPT_ARRAY_DIMS_MAX], step = 1;
+	struct ckpt_catalog *c = r->catalog;
+	struct row *row = last_row(c);
+	struct ckpt_piece p = *piece;
+
+	if (!p.start) {
+		memcpy(shape, c->numbers + row->shape, row->ndim * sizeof(*shape));
+		p.start = origin;
+		p.extent = shape;
+	}
+	if (!is_in_array(c, row, &p))
+		return ckpt_catalog_refuse(r, "box", "%.128s has a piece outside of its shape", c->text + row->name);
+	for (unsigned i = row->ndim; !p.strides && i-- > 0;) {
+		strides[i] = step;
+		step *= MAX(p.extent[i], UINT64_C(1));
+	}
+	if (!p.strides)
+		p.strides = strides;
+	return too_large(r, add_piece(r, row, &p));
+}
+
+// --- One file ---------------------------------------------------------------------------------------------------------
+
+// What was there before a file; memory stays, for the next one. The fault that the file left stays, too.
+static int take_back(struct ckpt_catalog_reading *r, const struct ckpt_catalog *before)
+{
+	struct ckpt_catalog *c = r->catalog;
+	bool has_fault = c->fault_count > before->fault_count;
+	CLEANUP_FREE char *field = NULL;
+	CLEANUP_FREE char *reason = NULL;
+
+	if (has_fault) {
+		field = strdup(c->text + c->faults[c->fault_count - 1].field);
+		reason = strdup(c->text + c->faults[c->fault_count - 1].reason);
+		if (!field || !reason)
+			has_fault = false;
+	}
+	c->count = before->count;
+	c->piece_count = before->piece_count;
+	c->number_count = before->number_count;
+	c->text_len = before->text_len;
+	c->fault_count = before->fault_count;
+	return has_fault ? add_fault(c, r->path, field, reason) : 0;
+}
+
+static const struct ckpt_catalog_format *find_format(const struct ckpt_catalog_reading *r)
+{
+	for (size_t i = 0; i < ARRAY_LEN(formats); i++)
+		if (formats[i]->probe(r))
+			return formats[i];
+	return NULL;
+}
+
+static int read_file(struct ckpt_catalog_reading *r)
+{
+	const struct ckpt_catalog_format *format;
+	struct ckpt_catalog before = *r->catalog;
+	int rc, taken;
+
+	r->head_len = (size_t)MIN(r->source.bytes, (uint64_t)sizeof(r->head));
+	rc = ckpt_source_read(&r->source, 0, r->head, r->head_len);
+	if (rc)
+		return rc;
+	format = find_format(r);
+	rc = format ? format->read(r) : 0;
+	if (!rc)
+		return 0;
+	if (rc == -EINVAL && r->catalog->fault_count == before.fault_count)
+		rc = ckpt_catalog_refuse(r, format->name, "it breaks a rule of its format");
+	taken = take_back(r, &before);
+	return rc == -EINVAL ? taken : rc;
+}
+
+int ckpt_catalog_read(struct ckpt_catalog *c, const struct ckpt_catalog_files *files, const char *path)
+{
+	const char *slash = strrchr(path, '/');
+	struct ckpt_catalog_reading r = {
+		.catalog = c,
+		.files = files,
+		.path = path,
+		.base = slash ? slash + 1 : path,
+		.dir_len = slash ? (size_t)(slash - path) : 0,
+	};
+	int rc = files->open(files->arg, path, &r.source);
+
+	if (rc)
+		return rc;
+	rc = read_file(&r);
+	files->close(files->arg, &r.source);
+	return rc;
+}
+
+// --- The whole --------------------------------------------------------------------------------------------------------
+
+int ckpt_catalog_new(struct ckpt_catalog **ret_catalog)
+{
+	*ret_catalog = calloc(1, sizeof(**ret_catalog));
+	return *ret_catalog ? 0 : -ENOMEM;
+}
+
+void ckpt_catalog_free(struct ckpt_catalog *c)
+{
+	if (!c)
+		return;
+	free(c->rows);
+	free(c->pieces);
+	free(c->faults);
+	free(c->text);
+	free(c->numbers);
+	free(c);
+}
+
+// qsort_r(3)'s: the trees are equal where they stand at one place, as rows of one file share it.
+static int by_name(const void *one, const void *other, void *arg)
+{
+	const struct ckpt_catalog *c = arg;
+	const struct row *a = &c->rows[*(const uint32_t *)one], *b = &c->rows[*(const uint32_t *)other];
+	int order = a->tree == b->tree ? 0 : strcmp(c->text + a->tree, c->text + b->tree);
+
+	if (!order)
+		order = strcmp(c->text + a->name, c->text + b->name);
+	return order ? order : a < b ? -1 : a > b;
+}
+
+int ckpt_catalog_end(struct ckpt_catalog *c)
+{
+	CLEANUP_FREE uint32_t *order = ckpt_calloc(c->count + 1, sizeof(*order));
+	uint32_t why = NONE;
+	int rc;
+
+	if (!order)
+		return -ENOMEM;
+	for (uint32_t i = 0; i < c->count; i++)
+		order[i] = i;
+	qsort_r(order, c->count, sizeof(*order), by_name, c);
+	for (size_t i = 1; i < c->count; i++) {
+		struct row *a = &c->rows[order[i - 1]], *b = &c->rows[order[i]];
+
+		if (strcmp(c->text + a->tree, c->text + b->tree) || strcmp(c->text + a->name, c->text + b->name))
+			continue;
+		rc = why == NONE ? add_text(c, "another array has the same name", &why) : 0;
+		if (rc)
+			return rc == -EFBIG ? -ENOMEM : rc;
+		b->why = why;
+	}
+	return 0;
+}
+
+size_t ckpt_catalog_count(const struct ckpt_catalog *c)
+{
+	return c->count;
+}
+
+static const char *text_at(const struct ckpt_catalog *c, uint32_t at)
+{
+	return at == NONE ? NULL : c->text + at;
+}
+
+void ckpt_catalog_get(const struct ckpt_catalog *c, size_t i, struct ckpt_catalog_array *ret_array)
+{
+	const struct row *row = &c->rows[i];
+
+	*ret_array = (struct ckpt_catalog_array){
+		.tree = text_at(c, row->tree),
+		.name = text_at(c, row->name),
+		.format = row->format,
+		.why = text_at(c, row->why),
+		.dtype = row->dtype,
+		.big_endian = row->big_endian,
+		.ndim = row->ndim,
+		.shape = c->numbers + row->shape,
+		.fill = (const uint8_t *)text_at(c, row->fill),
+		.pieces = row->pieces,
+	};
+}
+
+void ckpt_catalog_piece(const struct ckpt_catalog *c, size_t i, size_t k, struct ckpt_piece *ret_piece)
+{
+	const struct row *row = &c->rows[i];
+	const struct piece *piece = &c->pieces[row->piece + k];
+
+	*ret_piece = (struct ckpt_piece){
+		.file = c->text + piece->file,
+		.offset = piece->offset,
+		.bytes = piece->bytes,
+		.start = c->numbers + piece->box,
+		.extent = c->numbers + piece->box + row->ndim,
+		.strides = c->numbers + piece->box + 2 * row->ndim,
+		.first = piece->first,
+	};
+	memcpy(ret_piece->codecs, piece->codecs, sizeof(ret_piece->codecs));
+}
+
+size_t ckpt_catalog_faults(const struct ckpt_catalog *c)
+{
+	return c->fault_count;
+}
+
+void ckpt_catalog_fault(const struct ckpt_catalog *c, size_t i, struct ckpt_catalog_fault *ret_fault)
+{
+	const struct fault *f = &c->faults[i];
+
+	*ret_fault = (struct ckpt_catalog_fault){c->text + f->file, c->text + f->field, c->text + f->reason};
+}

@@ -1,0 +1,104 @@
+// A catalog: the arrays of a checkpoint, whatever format its files have, and where the bytes of each lie. It is made from
+// headers; the bytes of arrays are never read.
+//
+//	ckpt_catalog_new(), then ckpt_catalog_read() for each file of the step, ckpt_catalog_end(), and the questions below;
+//	ckpt_catalog_free()
+//
+// These formats are known. Each is one file, catalog_NAME.c, with the source of its rules:
+//
+//	npy          NumPy's numpy/lib/format.py, versions 1 to 3
+//	npz          the same inside of a zip (PKWARE's APPNOTE.TXT), stored members; deflated ones are listed with the reason
+//	safetensors  Hugging Face's safetensors/README.md and src/tensor.rs
+//	torch        torch/serialization.py, torch/_utils.py: torch.save() as a zip. The form without a zip (before torch 1.6)
+//	             is listed with the reason
+//	gguf         ggml's docs/gguf.md and ggml.h, versions 2 and 3
+//	dcp          torch/distributed/checkpoint: metadata.py, filesystem.py. The file is .metadata
+//	zarr2        zarr-specs: docs/v2/v2.0.rst. The file is .zarray
+//	zarr3        zarr-specs: docs/v3/core, docs/v3/codecs. The file is zarr.json
+//
+// HDF5 is no row of it. libhdf5 reads through its own I/O layer, allocates by sizes that the file says, and ends the process on
+// some broken files, so a hostile file is not bounded in this process.
+//
+// Every byte is from outside. A file that breaks a rule of its format adds nothing but a fault: the file, the field and the
+// reason. An array that cannot be read (an unknown codec, a view of another kind) is listed with the reason, and breaks no
+// other. Names may repeat between trees, never within one: the second array of a name has that as its reason.
+//
+// Ownership: a catalog is the caller's; strings, shapes and pieces that it answers live until the next read or the end.
+// Threads: one while it is made; any once it is ended. Blocks as the sources do.
+// Memory: CKPT_CATALOG_BYTES_MAX for a catalog, and CKPT_PICKLE_BYTES_MAX beside it while a pickle is read.
+#pragma once
+
+#include "core/array/array.h"
+
+#define CKPT_PIECE_CODECS_MAX 4
+
+// The files of a step. Paths have no leading slash; "" is the step itself.
+struct ckpt_catalog_files {
+	// The file's source, which lives until close(). -ENOENT; -errno. May block.
+	int (*open)(void *arg, const char *path, struct ckpt_source *ret_source);
+	void (*close)(void *arg, struct ckpt_source *source);
+	// Calls fn with the path and the bytes of each file below a directory, in any order; ends with what it answers unless 0.
+	// -ENOENT; -errno. May block.
+	int (*each)(void *arg, const char *dir, int (*fn)(void *fn_arg, const char *path, uint64_t bytes),
+		    void *fn_arg);
+	void *arg;
+};
+
+// How the bytes of a piece are stored. They are decoded in the order in which a piece has them.
+enum ckpt_piece_codec {
+	CKPT_PIECE_RAW,    // behind the last one
+	CKPT_PIECE_CRC32C, // the last 4 bytes are a checksum of the others
+	CKPT_PIECE_ZSTD,
+	CKPT_PIECE_GZIP,
+	CKPT_PIECE_ZLIB,
+	CKPT_PIECE_BLOSC,
+	CKPT_PIECE_DEFLATE,
+	CKPT_PIECE_TORCH, // a torch.save() of the box, or of a tensor that holds it
+	CKPT_PIECE_CODECS,
+};
+const char *ckpt_piece_codec_name(enum ckpt_piece_codec codec); // "raw", "zstd" ...
+
+// A part of an array: elements of a box [start, start + extent). Element i of the box, i counted from start, is element
+// first + sum(i * strides) of what the bytes are decoded to.
+struct ckpt_piece {
+	const char *file; // its path in the step
+	uint64_t offset, bytes;
+	uint8_t codecs[CKPT_PIECE_CODECS_MAX]; // RAW is behind the last one
+	const uint64_t *start, *extent;        // ndim numbers each
+	const uint64_t *strides;               // ndim numbers, in elements
+	uint64_t first;
+};
+
+struct ckpt_catalog_array {
+	const char *tree, *name; // the array is TREE:NAME
+	const char *format;
+	const char *why; // it cannot be read as elements; NULL: it can. Pieces may be there: blocks of a quantised type
+	enum ckpt_dtype dtype;
+	bool big_endian;
+	unsigned ndim;
+	const uint64_t *shape;
+	const uint8_t *fill; // one element: where no piece is; NULL: the pieces are to be the whole array
+	size_t pieces;
+};
+
+struct ckpt_catalog_fault {
+	const char *file, *field, *reason;
+};
+
+struct ckpt_catalog;
+
+int ckpt_catalog_new(struct ckpt_catalog **ret_catalog); // 0, -ENOMEM
+void ckpt_catalog_free(struct ckpt_catalog *c);          // NULL is fine
+
+// Adds the arrays of the file at path, if its format is one of those above; one that belongs to another file's format (a chunk)
+// adds nothing. 0, also for a file that breaks rules; -ENOMEM; what the sources say. After an error the catalog is as before.
+int ckpt_catalog_read(struct ckpt_catalog *c, const struct ckpt_catalog_files *files, const char *path);
+// After the last file: finds names that repeat. 0, -ENOMEM.
+int ckpt_catalog_end(struct ckpt_catalog *c);
+
+size_t ckpt_catalog_count(const struct ckpt_catalog *c);
+void ckpt_catalog_get(const struct ckpt_catalog *c, size_t i, struct ckpt_catalog_array *ret_array);
+// Piece k of array i.
+void ckpt_catalog_piece(const struct ckpt_catalog *c, size_t i, size_t k, struct ckpt_piece *ret_piece);
+size_t ckpt_catalog_faults(const struct ckpt_catalog *c);
+void ckpt_catalog_fault(const struct ckpt_catalog *c, size_t i, struct ckpt_catalog_fault *ret_fault);

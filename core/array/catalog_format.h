@@ -1,0 +1,60 @@
+// Between catalog.c and the formats, catalog_NAME.c: the table of functions, and what a format adds.
+#pragma once
+
+#include "core/array/catalog.h"
+
+#define CKPT_CATALOG_HEAD 64 // bytes of a file that probe() sees
+
+// A file that is being read.
+struct ckpt_catalog_reading {
+	struct ckpt_catalog *catalog;
+	const struct ckpt_catalog_files *files;
+	const char *path; // in the step
+	const char *base; // its last component
+	size_t dir_len;   // of path, without the slash
+	struct ckpt_source source;
+	uint8_t head[CKPT_CATALOG_HEAD]; // its first bytes, zeros behind the end
+	size_t head_len;
+};
+
+// One format. Both are required. probe() neither blocks nor fails.
+struct ckpt_catalog_format {
+	const char *name;
+	bool (*probe)(const struct ckpt_catalog_reading *r);
+	// Adds what the file says. 0; -EINVAL after ckpt_catalog_refuse(); -ENOMEM; what the sources say. May block. What it has
+	// added when it fails is taken back.
+	int (*read)(struct ckpt_catalog_reading *r);
+};
+
+extern const struct ckpt_catalog_format ckpt_catalog_npy, ckpt_catalog_safetensors, ckpt_catalog_zip,
+	ckpt_catalog_torch_legacy, ckpt_catalog_gguf, ckpt_catalog_dcp, ckpt_catalog_zarr2, ckpt_catalog_zarr3;
+
+// The file breaks a rule. -EINVAL, or -ENOMEM.
+int ckpt_catalog_refuse(struct ckpt_catalog_reading *r, const char *field, const char *format, ...)
+	__attribute__((format(printf, 3, 4)));
+
+// An array without pieces; name_len bytes of its name, with any byte but NUL. Strings and shape are copied; tree NULL:
+// the path of the file. why may be NULL. -EINVAL: refused, as it is too large; -ENOMEM.
+struct ckpt_catalog_entry {
+	const char *tree;
+	const char *name;
+	size_t name_len;
+	const char *format; // static
+	const char *why;
+	enum ckpt_dtype dtype;
+	bool big_endian;
+	unsigned ndim;
+	const uint64_t *shape;
+	const uint8_t *fill; // ckpt_dtype_width() bytes
+};
+int ckpt_catalog_add(struct ckpt_catalog_reading *r, const struct ckpt_catalog_entry *entry);
+// A piece of the array that was added last. file NULL: the file that is read. strides NULL: the box is stored in C order;
+// start NULL: it is the whole array. -EINVAL: refused, as the box is not in the array; -ENOMEM.
+int ckpt_catalog_add_piece(struct ckpt_catalog_reading *r, const struct ckpt_piece *piece);
+// Why the array that was added last cannot be read as elements; its pieces, if it has some, stay. 0, -EINVAL, -ENOMEM.
+int ckpt_catalog_note(struct ckpt_catalog_reading *r, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+// torch's formats. The names are those of pickles: "float32".
+enum ckpt_dtype ckpt_torch_dtype(const char *name, size_t len);
+struct ckpt_zip;
+int ckpt_catalog_read_torch(struct ckpt_catalog_reading *r, const struct ckpt_zip *zip);

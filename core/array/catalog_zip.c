@@ -1,0 +1,79 @@
+// A zip is one of torch.save() if it has TOP/data.pkl (catalog_torch.c), one of numpy.savez() if it has *.npy; others are of no
+// format here.
+#include "core/array/catalog_npy.h"
+
+#include "core/array/zip.h"
+#include "core/base/util.h"
+
+struct members {
+	struct ckpt_catalog_reading *reading;
+	bool has_pickle, has_npy;
+};
+
+static bool ends_in(const struct ckpt_zip_member *m, const char *end)
+{
+	size_t len = strlen(end);
+
+	return m->name_len >= len && !memcmp(m->name + m->name_len - len, end, len);
+}
+
+static int look_at(void *arg, const struct ckpt_zip_member *m)
+{
+	struct members *members = arg;
+
+	members->has_pickle |= ends_in(m, "/data.pkl");
+	members->has_npy |= ends_in(m, ".npy");
+	return 0;
+}
+
+// Objects and structures are no arrays of numbers; as all that cannot be read, they break nothing else.
+static int add_member(void *arg, const struct ckpt_zip_member *m)
+{
+	struct members *members = arg;
+	struct ckpt_catalog_reading *r = members->reading;
+	struct ckpt_catalog_entry entry = {.name = m->name, .name_len = m->name_len - 4, .format = "npz"};
+	uint64_t data;
+	int rc;
+
+	if (!ends_in(m, ".npy"))
+		return 0;
+	if (!m->stored) {
+		entry.why = "its member of the zip is compressed";
+		return ckpt_catalog_add(r, &entry);
+	}
+	rc = ckpt_zip_data(&r->source, m, &data);
+	if (!rc && m->bytes > r->source.bytes - MIN(data, r->source.bytes))
+		rc = -EINVAL;
+	if (rc)
+		return rc;
+	rc = ckpt_catalog_add_npy(r, &entry, data, m->bytes);
+	if (rc != -EINVAL)
+		return rc;
+	entry.why = "its header is not what NumPy writes for an array of numbers";
+	return ckpt_catalog_add(r, &entry);
+}
+
+static bool is_zip(const struct ckpt_catalog_reading *r)
+{
+	return r->head_len >= 4 && (!memcmp(r->head, "PK\3\4", 4) || !memcmp(r->head, "PK\5\6", 4));
+}
+
+static int read_zip(struct ckpt_catalog_reading *r)
+{
+	struct members members = {.reading = r};
+	struct ckpt_zip zip;
+	int rc = ckpt_zip_find(&r->source, &zip);
+
+	if (!rc)
+		rc = ckpt_zip_each(&r->source, &zip, look_at, &members);
+	if (rc == -EINVAL)
+		return ckpt_catalog_refuse(r, "central directory", "it is missing, or breaks a rule of zip files");
+	if (rc)
+		return rc;
+	if (members.has_pickle)
+		return ckpt_catalog_read_torch(r, &zip);
+	rc = members.has_npy ? ckpt_zip_each(&r->source, &zip, add_member, &members) : 0;
+	return rc;
+}
+
+const struct ckpt_catalog_format ckpt_catalog_zip = {"zip", is_zip, read_zip};

@@ -1,0 +1,145 @@
+// The catalog of files, for tests in another language.
+//
+//	catalog DIR FILE...   reads each file, whose path is below DIR, and prints one line of JSON:
+//	                      {"arrays": [{tree, name, format, why, dtype, big_endian, shape, fill, pieces: [...]}], "faults": [[file,
+//	                      field, reason]]}. Names are in hex, as they may have any byte. Ends with assert() where a call fails.
+#include "core/array/catalog.h"
+#include "core/base/util.h"
+
+#include <assert.h>
+#include <dirent.h>
+#include <fcntl.h>
+#include <jansson.h>
+#include <stdio.h>
+#include <sys/stat.h>
+
+static int open_file(void *arg, const char *path, struct ckpt_source *ret_source)
+{
+	int fd = openat(*(int *)arg, path, O_RDONLY | O_CLOEXEC);
+	struct stat st;
+
+	if (fd < 0)
+		return -errno;
+	assert(!fstat(fd, &st));
+	*ret_source = ckpt_source_file(fd, (uint64_t)st.st_size);
+	return 0;
+}
+
+static void close_file(void *arg, struct ckpt_source *source)
+{
+	(void)arg;
+	close((int)(intptr_t)source->arg);
+}
+
+static int each_below(int top, const char *dir, int (*fn)(void *, const char *, uint64_t), void *fn_arg)
+{
+	int fd = openat(top, *dir ? dir : ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC), rc = 0;
+	DIR *d = fd < 0 ? NULL : fdopendir(fd);
+	struct dirent *e;
+
+	if (!d)
+		return -errno;
+	while (!rc && (e = readdir(d))) {
+		char path[4096];
+		struct stat st;
+
+		if (!strcmp(e->d_name, ".") || !strcmp(e->d_name, ".."))
+			continue;
+		snprintf(path, sizeof(path), "%s%s%s", dir, *dir ? "/" : "", e->d_name);
+		assert(!fstatat(top, path, &st, AT_SYMLINK_NOFOLLOW));
+		if (S_ISDIR(st.st_mode))
+			rc = each_below(top, path, fn, fn_arg);
+		else if (S_ISREG(st.st_mode))
+			rc = fn(fn_arg, path, (uint64_t)st.st_size);
+	}
+	closedir(d);
+	return rc;
+}
+
+static int each_file(void *arg, const char *dir, int (*fn)(void *, const char *, uint64_t), void *fn_arg)
+{
+	return each_below(*(int *)arg, dir, fn, fn_arg);
+}
+
+static json_t *hex(const uint8_t *bytes, size_t len)
+{
+	char text[2 * 65536 + 1];
+
+	for (size_t i = 0; i < len; i++)
+		snprintf(text + 2 * i, 3, "%02x", bytes[i]);
+	text[2 * len] = '\0';
+	return json_string(text);
+}
+
+static json_t *numbers(const uint64_t *list, unsigned count)
+{
+	json_t *array = json_array();
+
+	for (unsigned i = 0; i < count; i++)
+		json_array_append_new(array, json_integer((json_int_t)list[i]));
+	return array;
+}
+
+static json_t *piece_of(const struct ckpt_piece *p, unsigned ndim)
+{
+	json_t *codecs = json_array();
+
+	for (int i = 0; i < CKPT_PIECE_CODECS_MAX && p->codecs[i]; i++)
+		json_array_append_new(codecs, json_string(ckpt_piece_codec_name(p->codecs[i])));
+	return json_pack("{s:s, s:I, s:I, s:o, s:o, s:o, s:o, s:I}", "file", p->file, "offset", (json_int_t)p->offset,
+			 "bytes", (json_int_t)p->bytes, "codecs", codecs, "start", numbers(p->start, ndim), "extent",
+			 numbers(p->extent, ndim), "strides", numbers(p->strides, ndim), "first", (json_int_t)p->first);
+}
+
+static json_t *array_of(const struct ckpt_catalog *c, size_t i)
+{
+	json_t *pieces = json_array();
+	struct ckpt_catalog_array a;
+	struct ckpt_piece p;
+
+	ckpt_catalog_get(c, i, &a);
+	for (size_t k = 0; k < a.pieces; k++) {
+		ckpt_catalog_piece(c, i, k, &p);
+		json_array_append_new(pieces, piece_of(&p, a.ndim));
+	}
+	return json_pack("{s:s, s:o, s:s, s:s?, s:s, s:b, s:o, s:o?, s:o}", "tree", a.tree, "name",
+			 hex((const uint8_t *)a.name, strlen(a.name)), "format", a.format, "why", a.why, "dtype",
+			 ckpt_dtype_name(a.dtype), "big_endian", a.big_endian, "shape", numbers(a.shape, a.ndim),
+			 "fill", a.fill ? hex(a.fill, ckpt_dtype_width(a.dtype)) : NULL, "pieces", pieces);
+}
+
+int main(int argc, char **argv)
+{
+	json_t *arrays = json_array(), *faults = json_array(), *all;
+	struct ckpt_catalog_files files = {.open = open_file, .close = close_file, .each = each_file};
+	struct ckpt_catalog *c;
+	int top, rc;
+
+	assert(argc > 1);
+	top = open(argv[1], O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	assert(top >= 0);
+	files.arg = &top;
+	rc = ckpt_catalog_new(&c);
+	for (int i = 2; i < argc && !rc; i++)
+		rc = ckpt_catalog_read(c, &files, argv[i]);
+	if (!rc)
+		rc = ckpt_catalog_end(c);
+	if (rc)
+		fprintf(stderr, "%s\n", strerror(-rc));
+	assert(!rc);
+	for (size_t i = 0; i < ckpt_catalog_count(c); i++)
+		json_array_append_new(arrays, array_of(c, i));
+	for (size_t i = 0; i < ckpt_catalog_faults(c); i++) {
+		struct ckpt_catalog_fault f;
+
+		ckpt_catalog_fault(c, i, &f);
+		json_array_append_new(faults, json_pack("[s, s, s]", f.file, f.field, f.reason));
+	}
+	all = json_pack("{s:o, s:o}", "arrays", arrays, "faults", faults);
+	assert(all);
+	json_dumpf(all, stdout, JSON_COMPACT);
+	puts("");
+	json_decref(all);
+	ckpt_catalog_free(c);
+	return 0;
+}

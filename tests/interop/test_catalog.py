@@ -1,0 +1,208 @@
+"""What the catalog says of files that the frameworks' own libraries have written: every element of every array is where it says."""
+
+import random
+import warnings
+import zipfile
+
+import numpy as np
+import pytest
+from safetensors.numpy import save_file
+from support.catalog import by_name, catalog, read, same
+
+torch = pytest.importorskip("torch")
+
+
+def as_numpy(tensor):
+    import ml_dtypes
+
+    tensor = tensor.detach()
+    if tensor.dtype == torch.bool or tensor.is_complex():
+        return tensor.numpy()
+    kinds = {
+        torch.bfloat16: ml_dtypes.bfloat16, torch.float8_e4m3fn: ml_dtypes.float8_e4m3fn,
+        torch.float8_e5m2: ml_dtypes.float8_e5m2, torch.float8_e4m3fnuz: ml_dtypes.float8_e4m3fnuz,
+        torch.float8_e5m2fnuz: ml_dtypes.float8_e5m2fnuz, torch.float8_e8m0fnu: ml_dtypes.float8_e8m0fnu,
+    }  # fmt: skip
+    if tensor.dtype in kinds:
+        raw = torch.int16 if tensor.element_size() == 2 else torch.uint8
+        return tensor.contiguous().view(raw).numpy().view(kinds[tensor.dtype])
+    return tensor.numpy()
+
+
+def check(top, names, want):
+    assert set(names) == set(want)
+    for name, tensor in want.items():
+        wanted = as_numpy(tensor) if isinstance(tensor, torch.Tensor) else tensor
+        assert same(read(top, names[name]), np.ascontiguousarray(wanted).reshape(wanted.shape)), name
+
+
+def random_tensor(dtype, *shape):
+    if dtype == torch.bool:
+        return torch.rand(*shape) > 0.5
+    raw = torch.randint(0, 256, (*shape, torch.empty(0, dtype=dtype).element_size()), dtype=torch.uint8)
+    return raw.view(dtype).reshape(shape)
+
+
+TORCH_DTYPES = [
+    torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8,
+    torch.bool, torch.complex64, torch.complex128, torch.uint16, torch.uint32, torch.uint64, torch.float8_e4m3fn,
+    torch.float8_e5m2, torch.float8_e4m3fnuz, torch.float8_e5m2fnuz, torch.float8_e8m0fnu,
+]  # fmt: skip
+
+
+def test_torch_of_every_dtype(tmp_path):
+    want = {str(d).removeprefix("torch."): random_tensor(d, 3, 5) for d in TORCH_DTYPES}
+    torch.save(want, tmp_path / "a.pt")
+    check(tmp_path, by_name(catalog(tmp_path, "a.pt")), want)
+
+
+def test_torch_names_are_paths(tmp_path):
+    a, b, c, d = (random_tensor(torch.float32, 2, 3) for _ in range(4))
+    torch.save({"model": {"layers": [{"weight": a}, (b, 5)]}, "opt": {0: {"m": c}, 7: d}, "step": 3, "x": None}, tmp_path / "a.pt")
+    want = {"model.layers.0.weight": a, "model.layers.1.0": b, "opt.0.m": c, "opt.7": d}
+    check(tmp_path, by_name(catalog(tmp_path, "a.pt")), want)
+    torch.save(a, tmp_path / "alone.pt")
+    check(tmp_path, by_name(catalog(tmp_path, "alone.pt")), {"alone": a})
+    torch.save([a], tmp_path / "list.pt")
+    check(tmp_path, by_name(catalog(tmp_path, "list.pt")), {"0": a})
+
+
+def test_torch_views_share_a_storage(tmp_path):
+    base = random_tensor(torch.bfloat16, 6, 8, 4)
+    want = {
+        "base": base, "t": base.permute(2, 0, 1), "slice": base[1:4, ::3, 2], "expanded": base[:1, :1, :1].expand(5, 8, 4),
+        "scalar": base[2, 3, 1], "empty": base[:0], "none": base[:, 8:], "flip": base.transpose(0, 1)[5],
+    }  # fmt: skip
+    torch.save(want, tmp_path / "a.pt")
+    names = by_name(catalog(tmp_path, "a.pt"))
+    check(tmp_path, names, want)
+    assert {p["offset"] for n in ("base", "t") for p in names[n]["pieces"]} == {names["base"]["pieces"][0]["offset"]}
+
+
+def test_torch_state_of_a_model_and_its_optimizer(tmp_path):
+    model = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.BatchNorm1d(8), torch.nn.LSTM(8, 3))
+    optimizer = torch.optim.AdamW(model.parameters())
+    model[1](model[0](torch.randn(6, 4))).sum().backward()
+    optimizer.step()
+    torch.save({"model": model.state_dict(), "optimizer": optimizer.state_dict()}, tmp_path / "a.pt")
+    want = {f"model.{k}": v for k, v in model.state_dict().items()}
+    for index, state in optimizer.state_dict()["state"].items():
+        want.update({f"optimizer.state.{index}.{k}": v for k, v in state.items()})
+    check(tmp_path, by_name(catalog(tmp_path, "a.pt")), want)
+    torch.save(model, tmp_path / "whole.pt")
+    names = by_name(catalog(tmp_path, "whole.pt"))
+    assert same(read(tmp_path, names["_modules.0._parameters.weight"]), as_numpy(model[0].weight))
+    assert same(read(tmp_path, names["_modules.1._buffers.running_mean"]), as_numpy(model[1].running_mean))
+
+
+def test_torch_lists_what_it_cannot_read_with_the_reason(tmp_path):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        quantized = torch.quantize_per_tensor(torch.ones(3), 0.1, 0, torch.qint8)
+    a = random_tensor(torch.float32, 3)
+    torch.save(
+        {
+            "quantized": quantized, "sparse": torch.eye(3).to_sparse(), "meta": torch.ones(2, device="meta"),
+            "conj": torch.ones(2, dtype=torch.complex64).conj(), "neg": torch.ones(2, dtype=torch.complex64).conj().imag, "a": a,
+        },
+        tmp_path / "a.pt",
+    )  # fmt: skip
+    names = by_name(catalog(tmp_path, "a.pt"))
+    for name, word in (("quantized", "quantized"), ("sparse", "sparse"), ("meta", "meta"), ("conj", "conjugated"), ("neg", "negated")):
+        assert word in names[name]["why"] and not names[name]["pieces"]
+    assert same(read(tmp_path, names["a"]), a.numpy())
+
+
+@pytest.mark.parametrize("protocol", [2, 3, 4, 5])
+def test_torch_of_every_protocol_and_numpy_inside(tmp_path, protocol):
+    p = torch.nn.Parameter(random_tensor(torch.float32, 3, 2))
+    p.note = "an attribute"
+    array = np.arange(24, dtype=">i4").reshape(4, 6)
+    fortran = np.asfortranarray(np.arange(6.0).reshape(2, 3))
+    torch.save({"p": p, "n": array, "f": fortran, "o": np.array([None])}, tmp_path / "a.pt", pickle_protocol=protocol)
+    names = by_name(catalog(tmp_path, "a.pt"))
+    assert same(read(tmp_path, names["p"]), p.detach().numpy())
+    assert names["o"]["why"]
+    if protocol == 2:
+        assert "text" in names["n"]["why"] and names["n"]["shape"] == [4, 6]
+    else:
+        assert same(read(tmp_path, names["n"]), array.astype("i4"))
+        assert same(read(tmp_path, names["f"]), np.ascontiguousarray(fortran))
+
+
+def test_torch_names_that_repeat_keep_the_first(tmp_path):
+    a, b = random_tensor(torch.float32, 2), random_tensor(torch.float32, 2)
+    torch.save({"x": {"y": a}, "x.y": b}, tmp_path / "a.pt")
+    found = catalog(tmp_path, "a.pt")
+    assert [x["why"] is None for x in found["arrays"]] == [True, False] and not found["faults"]
+
+
+def test_torch_without_a_zip_is_a_fault(tmp_path):
+    torch.save({"a": torch.ones(2)}, tmp_path / "a.pt", _use_new_zipfile_serialization=False)
+    found = catalog(tmp_path, "a.pt")
+    assert not found["arrays"] and found["faults"][0][:2] == ["a.pt", "format"]
+
+
+def test_npy_npz_and_safetensors(tmp_path):
+    rng = np.random.default_rng(1)
+    want = {"w": rng.standard_normal((3, 4)).astype(np.float32), "f": np.asfortranarray(rng.standard_normal((5, 2))), "i": np.arange(7)}
+    np.savez(tmp_path / "a.npz", **want)
+    check(tmp_path, by_name(catalog(tmp_path, "a.npz")), want)
+    save_file({k: np.ascontiguousarray(v) for k, v in want.items()}, tmp_path / "a.safetensors")
+    check(tmp_path, by_name(catalog(tmp_path, "a.safetensors")), want)
+    (tmp_path / "d").mkdir()
+    np.save(tmp_path / "d/big.npy", want["w"].astype(">f4"))
+    check(tmp_path, by_name(catalog(tmp_path, "d/big.npy")), {"d/big": want["w"]})
+    np.savez_compressed(tmp_path / "c.npz", w=want["w"])
+    assert "compressed" in by_name(catalog(tmp_path, "c.npz"))["w"]["why"]
+
+
+# --- Hostile pickles ----------------------------------------------------------------------------------------------------
+
+
+def rewrite(source, to, pickle):
+    with zipfile.ZipFile(source) as old, zipfile.ZipFile(to, "w", zipfile.ZIP_STORED) as new:
+        for name in old.namelist():
+            new.writestr(name, pickle if name.endswith("data.pkl") else old.read(name))
+
+
+def test_torch_with_hostile_pickles(tmp_path):
+    """None ends the reader, none is run, and a file beside it is read as ever."""
+    torch.save({"a": torch.arange(4.0), "l": [torch.ones(2, 2)]}, tmp_path / "good.pt")
+    with zipfile.ZipFile(tmp_path / "good.pt") as z:
+        good = z.read(next(n for n in z.namelist() if n.endswith("data.pkl")))
+    mark = tmp_path / "executed"
+    system = b"\x80\x02cos\nsystem\n(X" + len(f"touch {mark}").to_bytes(4, "little") + f"touch {mark}".encode() + b"tR."
+    hostile = [
+        system, system[:-1] + b"0}.", b"\x80\x02]q\x00h\x00a.", b"\x80\x02}q\x00X\x01\x00\x00\x00ah\x00s.",
+        b"\x80\x02]" + b"q\x00]q\x01(" + b"h\x00h\x00e0h\x01." , b"\x80\x04\x8e" + b"\xff" * 8 + b".", b"\x80\x02X\xff\xff\xff\xff.",
+        b"\x80\x02Nr\xff\xff\xff\x7f.", b"\x80\x02" + b"(" * 100000 + b".", b"\x80\x02" + b"]" * 100000 + b"a" * 99999 + b".",
+        b"\x80\x02]q\x00" + b"".join(b"]q" + bytes([i]) + b"(h" + bytes([i - 1]) + b"h" + bytes([i - 1]) + b"e" for i in range(1, 60)) + b".",
+    ]  # fmt: skip
+    rng = random.Random(7)
+    while len(hostile) < 600:
+        data = bytearray(good)
+        kind = rng.randrange(4)
+        if kind == 0:
+            del data[rng.randrange(2, len(data)) :]
+        elif kind == 1:
+            for _ in range(rng.randrange(1, 6)):
+                data[rng.randrange(2, len(data))] = rng.randrange(256)
+        elif kind == 2:
+            at = rng.randrange(2, len(data))
+            data[at:at] = bytes(data[rng.randrange(2, len(data)) :][: rng.randrange(1, 40)])
+        else:
+            at = rng.randrange(2, len(data))
+            data[at : at + 4] = rng.choice([b"\xff\xff\xff\xff", b"\0\0\0\x80", b"\xff\xff\xff\x7f", b"\0\0\0\0"])
+        hostile.append(bytes(data))
+    names = []
+    for i, pickle in enumerate(hostile):
+        names.append(f"{i}.pt")
+        rewrite(tmp_path / "good.pt", tmp_path / names[-1], pickle)
+    found = catalog(tmp_path, *names, "good.pt")
+    assert not mark.exists()
+    assert all(f[1] and f[2] for f in found["faults"]) and len(found["faults"]) > 250
+    assert {a["name"] for a in found["arrays"] if a["tree"] == "good.pt"} == {"a", "l.0"}
+    for array in found["arrays"]:
+        size = (tmp_path / array["tree"]).stat().st_size
+        assert all(p["offset"] + p["bytes"] <= size for p in array["pieces"])
