@@ -53,7 +53,7 @@ enum ckpt_piece_codec {
 	CKPT_PIECE_ZLIB,
 	CKPT_PIECE_BLOSC,
 	CKPT_PIECE_DEFLATE,
-	CKPT_PIECE_TORCH, // a torch.save() of the box, or of a tensor that holds it
+	CKPT_PIECE_TORCH, // a torch.save() of the box; ckpt_piece_resolve() says where in it
 	CKPT_PIECE_CODECS,
 };
 const char *ckpt_piece_codec_name(enum ckpt_piece_codec codec); // "raw", "zstd" ...
@@ -100,5 +100,10 @@ size_t ckpt_catalog_count(const struct ckpt_catalog *c);
 void ckpt_catalog_get(const struct ckpt_catalog *c, size_t i, struct ckpt_catalog_array *ret_array);
 // Piece k of array i.
 void ckpt_catalog_piece(const struct ckpt_catalog *c, size_t i, size_t k, struct ckpt_piece *ret_piece);
+// Where the elements of a TORCH piece lie: reads headers of the piece, which becomes one without that codec. file is the source of
+// piece->file; strides is for piece->strides. Other pieces stay as they are. 0; -EINVAL: it holds no such box; -ENOMEM; what the
+// source says.
+int ckpt_piece_resolve(const struct ckpt_source *file, const struct ckpt_catalog_array *array, struct ckpt_piece *piece,
+		       uint64_t strides[CKPT_ARRAY_DIMS_MAX], bool *ret_big_endian);
 size_t ckpt_catalog_faults(const struct ckpt_catalog *c);
 void ckpt_catalog_fault(const struct ckpt_catalog *c, size_t i, struct ckpt_catalog_fault *ret_fault);

@@ -13,6 +13,8 @@
 #include <stdio.h>
 #include <sys/stat.h>
 
+static int top;
+
 static int open_file(void *arg, const char *path, struct ckpt_source *ret_source)
 {
 	int fd = openat(*(int *)arg, path, O_RDONLY | O_CLOEXEC);
@@ -31,9 +33,9 @@ static void close_file(void *arg, struct ckpt_source *source)
 	close((int)(intptr_t)source->arg);
 }
 
-static int each_below(int top, const char *dir, int (*fn)(void *, const char *, uint64_t), void *fn_arg)
+static int each_below(int dirfd, const char *dir, int (*fn)(void *, const char *, uint64_t), void *fn_arg)
 {
-	int fd = openat(top, *dir ? dir : ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC), rc = 0;
+	int fd = openat(dirfd, *dir ? dir : ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC), rc = 0;
 	DIR *d = fd < 0 ? NULL : fdopendir(fd);
 	struct dirent *e;
 
@@ -46,9 +48,9 @@ static int each_below(int top, const char *dir, int (*fn)(void *, const char *, 
 		if (!strcmp(e->d_name, ".") || !strcmp(e->d_name, ".."))
 			continue;
 		snprintf(path, sizeof(path), "%s%s%s", dir, *dir ? "/" : "", e->d_name);
-		assert(!fstatat(top, path, &st, AT_SYMLINK_NOFOLLOW));
+		assert(!fstatat(dirfd, path, &st, AT_SYMLINK_NOFOLLOW));
 		if (S_ISDIR(st.st_mode))
-			rc = each_below(top, path, fn, fn_arg);
+			rc = each_below(dirfd, path, fn, fn_arg);
 		else if (S_ISREG(st.st_mode))
 			rc = fn(fn_arg, path, (uint64_t)st.st_size);
 	}
@@ -91,8 +93,21 @@ static json_t *piece_of(const struct ckpt_piece *p, unsigned ndim)
 			 numbers(p->extent, ndim), "strides", numbers(p->strides, ndim), "first", (json_int_t)p->first);
 }
 
+static void resolve(const struct ckpt_catalog_array *a, struct ckpt_piece *p, uint64_t *strides)
+{
+	struct ckpt_source source;
+	bool big;
+	int rc = open_file(&top, p->file, &source);
+
+	assert(!rc);
+	rc = ckpt_piece_resolve(&source, a, p, strides, &big);
+	assert(!rc || rc == -EINVAL); // then its codec stays
+	close_file(&top, &source);
+}
+
 static json_t *array_of(const struct ckpt_catalog *c, size_t i)
 {
+	uint64_t strides[CKPT_ARRAY_DIMS_MAX];
 	json_t *pieces = json_array();
 	struct ckpt_catalog_array a;
 	struct ckpt_piece p;
@@ -100,6 +115,8 @@ static json_t *array_of(const struct ckpt_catalog *c, size_t i)
 	ckpt_catalog_get(c, i, &a);
 	for (size_t k = 0; k < a.pieces; k++) {
 		ckpt_catalog_piece(c, i, k, &p);
+		if (!a.why && p.codecs[0] == CKPT_PIECE_TORCH)
+			resolve(&a, &p, strides);
 		json_array_append_new(pieces, piece_of(&p, a.ndim));
 	}
 	return json_pack("{s:s, s:o, s:s, s:s?, s:s, s:b, s:o, s:o?, s:o}", "tree", a.tree, "name",
@@ -113,7 +130,7 @@ int main(int argc, char **argv)
 	json_t *arrays = json_array(), *faults = json_array(), *all;
 	struct ckpt_catalog_files files = {.open = open_file, .close = close_file, .each = each_file};
 	struct ckpt_catalog *c;
-	int top, rc;
+	int rc;
 
 	assert(argc > 1);
 	top = open(argv[1], O_RDONLY | O_DIRECTORY | O_CLOEXEC);

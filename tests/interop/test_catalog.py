@@ -10,6 +10,8 @@ from safetensors.numpy import save_file
 from support.catalog import by_name, catalog, read, same
 
 torch = pytest.importorskip("torch")
+torch.set_num_threads(1)  # ranks are forked below
+pytestmark = pytest.mark.timeout(240)
 
 
 def as_numpy(tensor):
@@ -155,6 +157,115 @@ def test_npy_npz_and_safetensors(tmp_path):
     check(tmp_path, by_name(catalog(tmp_path, "d/big.npy")), {"d/big": want["w"]})
     np.savez_compressed(tmp_path / "c.npz", w=want["w"])
     assert "compressed" in by_name(catalog(tmp_path, "c.npz"))["w"]["why"]
+
+
+# --- torch.distributed.checkpoint ---------------------------------------------------------------------------------------
+
+
+def save_ranks(rank, top, want):
+    """One of four ranks: its rows of each tensor."""
+    import torch.distributed as dist
+    import torch.distributed.checkpoint as dcp
+    from torch.distributed.tensor import Shard, Replicate, distribute_tensor, init_device_mesh
+
+    dist.init_process_group("gloo", init_method=f"file://{top}.ranks", rank=rank, world_size=4)
+    mesh = init_device_mesh("cpu", (4,))
+    state = {k: distribute_tensor(v, mesh, [Shard(1 if k == "columns" else 0) if v.dim() else Replicate()]) for k, v in want.items()}
+    dcp.save({**state, "object": {"step": 3}}, checkpoint_id=top)
+    dist.destroy_process_group()
+
+
+def test_dcp_of_four_ranks(tmp_path):
+    want = {
+        "rows": random_tensor(torch.bfloat16, 10, 3), "columns": random_tensor(torch.float32, 3, 9), "few": random_tensor(torch.int64, 2),
+        "scalar": random_tensor(torch.float64),
+    }  # fmt: skip
+    torch.multiprocessing.start_processes(save_ranks, (str(tmp_path / "step"), want), nprocs=4, start_method="fork")
+    found = by_name(catalog(tmp_path, "step/.metadata"))
+    thing = found.pop("object.step")
+    assert "object" in thing["why"] and thing["pieces"][0]["codecs"] == ["torch"]
+    check(tmp_path, found, want)
+    assert len(found["rows"]["pieces"]) == 4 and {a["tree"] for a in found.values()} == {"step"}
+
+
+def test_dcp_of_one_rank_that_lacks_a_file(tmp_path):
+    import torch.distributed.checkpoint as dcp
+
+    want = {"model": {f"layer.{i}": random_tensor(torch.float16, 4, i + 1) for i in range(300)}, "opt": {"step": torch.tensor(5.0)}}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        dcp.save(want, checkpoint_id=tmp_path)
+    flat = {f"model.{k}": v for k, v in want["model"].items()} | {"opt.step": want["opt"]["step"]}
+    check(tmp_path, by_name(catalog(tmp_path, ".metadata")), flat)
+    (tmp_path / "__0_0.distcp").rename(tmp_path / "elsewhere")
+    found = by_name(catalog(tmp_path, ".metadata"))
+    assert set(found) == set(flat) and all("missing" in a["why"] and not a["pieces"] for a in found.values())
+    data = (tmp_path / "elsewhere").read_bytes()
+    (tmp_path / "__0_0.distcp").write_bytes(data[: len(data) // 2])
+    found = by_name(catalog(tmp_path, ".metadata"))
+    outside = [a for a in found.values() if a["why"]]
+    assert 0 < len(outside) < len(found) and all("outside" in a["why"] for a in outside)
+
+
+def test_dcp_with_hostile_metadata(tmp_path):
+    import torch.distributed.checkpoint as dcp
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        dcp.save({"a": torch.arange(6.0).reshape(2, 3), "b": [torch.ones(2)], "c": "text"}, checkpoint_id=tmp_path / "good")
+    good = (tmp_path / "good/.metadata").read_bytes()
+    rng = random.Random(3)
+    paths = []
+    for i in range(600):
+        data = bytearray(good)
+        for _ in range(rng.randrange(1, 4)):
+            at = rng.randrange(11, len(data))
+            data[at : at + rng.choice([0, 1, 1, 4])] = bytes(rng.randrange(256) for _ in range(rng.choice([0, 1, 1, 4])))
+        paths.append(f"{i}/.metadata")
+        (tmp_path / f"{i}").mkdir()
+        (tmp_path / f"{i}/__0_0.distcp").symlink_to("../good/__0_0.distcp")
+        (tmp_path / paths[-1]).write_bytes(data)
+    found = catalog(tmp_path, *paths)
+    assert len({a["tree"] for a in found["arrays"]} | {f[0].split("/")[0] for f in found["faults"]}) == 600
+    assert all(f[1] and f[2] for f in found["faults"])
+    (tmp_path / "0/.metadata").write_bytes(good.replace(b"__0_0.distcp", b"../good/a/b/"))
+    assert all(a["why"] for a in catalog(tmp_path, "0/.metadata")["arrays"])
+
+
+# --- GGUF ---------------------------------------------------------------------------------------------------------------
+
+
+def test_gguf(tmp_path):
+    gguf = pytest.importorskip("gguf")
+    rng = np.random.default_rng(2)
+    want = {
+        "token_embd.weight": rng.standard_normal((6, 64)).astype(np.float32), "half": rng.standard_normal((3, 4, 5)).astype(np.float16),
+        "i8": np.arange(7, dtype=np.int8), "i64": np.arange(3), "f64": rng.standard_normal(2),
+    }  # fmt: skip
+    quantised = rng.standard_normal((4, 256)).astype(np.float32)
+    for alignment in (32, 256):
+        w = gguf.GGUFWriter(tmp_path / "a.gguf", "llama")
+        w.add_custom_alignment(alignment)
+        w.add_array("tokens", ["<s>", "", "a" * 1000] * 3000)
+        w.add_array("scores", [0.5] * 3000)
+        for name, array in want.items():
+            w.add_tensor(name, array)
+        for kind in (gguf.GGMLQuantizationType.Q8_0, gguf.GGMLQuantizationType.Q4_0):
+            w.add_tensor(kind.name, gguf.quants.quantize(quantised, kind), raw_dtype=kind)
+        bf16 = gguf.quants.quantize(quantised, gguf.GGMLQuantizationType.BF16)
+        w.add_tensor("bf16", bf16, raw_dtype=gguf.GGMLQuantizationType.BF16)
+        w.write_header_to_file()
+        w.write_kv_data_to_file()
+        w.write_tensors_to_file()
+        w.close()
+        names = by_name(catalog(tmp_path, "a.gguf"))
+        assert read(tmp_path, names.pop("bf16")).tobytes() == bf16.tobytes()
+        for tensor in gguf.GGUFReader(tmp_path / "a.gguf").tensors:
+            if tensor.name in ("Q8_0", "Q4_0"):
+                array = names.pop(tensor.name)
+                assert tensor.name in array["why"] and array["shape"] == [4, 256]
+                assert [(p["offset"], p["bytes"]) for p in array["pieces"]] == [(tensor.data_offset, tensor.n_bytes)]
+        check(tmp_path, names, want)
 
 
 # --- Hostile pickles ----------------------------------------------------------------------------------------------------

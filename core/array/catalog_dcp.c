@@ -1,0 +1,430 @@
+// torch.distributed.checkpoint (torch/distributed/checkpoint: metadata.py, filesystem.py): .metadata is the pickle of
+//
+//	Metadata           state_dict_metadata: {NAME: tensor or bytes}, storage_data: {MetadataIndex: _StorageInfo}
+//	tensor             TensorStorageMetadata: properties (the dtype is its first part), size, chunks: [offsets, sizes]
+//	bytes              BytesStorageMetadata: an object of the program, as torch.save() wrote it
+//	MetadataIndex      fqn: NAME, offset: that of the chunk, or None
+//	_StorageInfo       relative_path, offset, length: bytes of a file beside it; transform_descriptors: what was done to them
+//
+// and these bytes are a torch.save() of the chunk. They are not read for the catalog: ckpt_piece_resolve() does that for one.
+#include "core/array/catalog_format.h"
+
+#include "core/array/pickle.h"
+#include "core/base/util.h"
+#include "core/limits.h"
+
+#include <stdio.h>
+
+struct stored { // a pair of storage_data
+	ckpt_value name, offset, info;
+};
+
+struct file {
+	char *path; // in the step
+	uint64_t bytes;
+};
+
+struct reading {
+	struct ckpt_catalog_reading *catalog;
+	struct ckpt_pickle *pickle;
+	struct stored *stored; // sorted by name and offset
+	size_t stored_count, stored_cap;
+	struct file *files; // sorted by path
+	size_t file_count, file_cap, path_bytes;
+	char *path; // CKPT_ARRAY_NAME_MAX + 1 bytes, to look one up
+};
+
+// --- Files beside it --------------------------------------------------------------------------------------------------
+
+static int by_path(const void *one, const void *other)
+{
+	return strcmp(((const struct file *)one)->path, ((const struct file *)other)->path);
+}
+
+static int take_file(void *arg, const char *path, uint64_t bytes)
+{
+	struct reading *r = arg;
+	int rc;
+
+	r->path_bytes += strlen(path) + 1;
+	if (r->path_bytes > CKPT_CATALOG_BYTES_MAX)
+		return ckpt_catalog_refuse(r->catalog, "directory", "it has too many files");
+	rc = ckpt_grow((void **)&r->files, &r->file_cap, r->file_count + 1, sizeof(*r->files));
+	if (rc)
+		return rc;
+	r->files[r->file_count] = (struct file){strdup(path), bytes};
+	if (!r->files[r->file_count].path)
+		return -ENOMEM;
+	r->file_count++;
+	return 0;
+}
+
+static int list_files(struct reading *r)
+{
+	const struct ckpt_catalog_files *files = r->catalog->files;
+	CLEANUP_FREE char *dir = strndup(r->catalog->path, r->catalog->dir_len);
+	int rc = dir ? files->each(files->arg, dir, take_file, r) : -ENOMEM;
+
+	if (!rc && r->file_count)
+		qsort(r->files, r->file_count, sizeof(*r->files), by_path);
+	return rc;
+}
+
+// The file that relative_path names: only those that are there can be.
+static const struct file *find_file(struct reading *r, ckpt_value relative_path)
+{
+	struct file want = {.path = r->path};
+	size_t dir = r->catalog->dir_len, len;
+	const char *name = ckpt_value_text(r->pickle, relative_path, &len);
+
+	if (!name || memchr(name, '\0', len) || len + dir + 1 > CKPT_ARRAY_NAME_MAX || !r->file_count)
+		return NULL;
+	memcpy(r->path, r->catalog->path, dir);
+	if (dir)
+		r->path[dir++] = '/';
+	memcpy(r->path + dir, name, len);
+	r->path[dir + len] = '\0';
+	return bsearch(&want, r->files, r->file_count, sizeof(want), by_path);
+}
+
+// --- storage_data -----------------------------------------------------------------------------------------------------
+
+static ckpt_value attribute(const struct ckpt_pickle *p, ckpt_value object, const char *name)
+{
+	ckpt_value value = 0;
+
+	return ckpt_value_get(p, ckpt_value_state(p, object), name, &value) ? value : 0;
+}
+
+static int compare_text(const struct ckpt_pickle *p, ckpt_value one, ckpt_value other)
+{
+	size_t a_len = 0, b_len = 0;
+	const char *a = ckpt_value_text(p, one, &a_len), *b = ckpt_value_text(p, other, &b_len);
+	int order = a && b ? memcmp(a, b, MIN(a_len, b_len)) : 0;
+
+	return order ? order : (a_len > b_len) - (a_len < b_len);
+}
+
+// Tuples of numbers; None is one without numbers.
+static int compare_offsets(const struct ckpt_pickle *p, ckpt_value one, ckpt_value other)
+{
+	ckpt_item a = ckpt_value_first(p, one), b = ckpt_value_first(p, other);
+
+	for (; a && b; a = ckpt_item_next(p, a), b = ckpt_item_next(p, b)) {
+		int64_t x = -1, y = -1;
+
+		(void)ckpt_value_int(p, ckpt_item_value(p, a), &x);
+		(void)ckpt_value_int(p, ckpt_item_value(p, b), &y);
+		if (x != y)
+			return x < y ? -1 : 1;
+	}
+	return (a != 0) - (b != 0);
+}
+
+static int by_place(const void *one, const void *other, void *arg)
+{
+	const struct stored *a = one, *b = other;
+	int order = compare_text(arg, a->name, b->name);
+
+	return order ? order : compare_offsets(arg, a->offset, b->offset);
+}
+
+// A long name or tuple in many pairs would make each comparison long: one that no array has is refused first.
+static bool is_pair(const struct ckpt_pickle *p, const struct stored *s)
+{
+	size_t len;
+
+	return ckpt_value_text(p, s->name, &len) && ckpt_value_count(p, s->offset) <= CKPT_ARRAY_DIMS_MAX &&
+	       ckpt_value_kind(p, s->offset) != CKPT_VALUE_DICT;
+}
+
+static int take_stored(struct reading *r, ckpt_value storage_data)
+{
+	const struct ckpt_pickle *p = r->pickle;
+	int rc = 0;
+
+	if (ckpt_value_kind(p, storage_data) != CKPT_VALUE_DICT)
+		return ckpt_catalog_refuse(r->catalog, "storage_data", "it is missing, or no dictionary");
+	for (ckpt_item at = ckpt_value_first(p, storage_data), value; at && !rc; at = ckpt_item_next(p, value)) {
+		ckpt_value index = ckpt_item_value(p, at);
+		struct stored s = {attribute(p, index, "fqn"), attribute(p, index, "offset"), 0};
+
+		value = ckpt_item_next(p, at);
+		s.info = ckpt_item_value(p, value);
+		if (!is_pair(p, &s))
+			return ckpt_catalog_refuse(r->catalog, "storage_data", "a key of it is no MetadataIndex");
+		rc = ckpt_grow((void **)&r->stored, &r->stored_cap, r->stored_count + 1, sizeof(s));
+		if (!rc)
+			r->stored[r->stored_count++] = s;
+	}
+	if (!rc && r->stored_count)
+		qsort_r(r->stored, r->stored_count, sizeof(*r->stored), by_place, r->pickle);
+	return rc;
+}
+
+static const struct stored *find_stored(const struct reading *r, ckpt_value name, ckpt_value offset)
+{
+	const struct stored want = {name, offset, 0};
+	size_t low = 0, high = r->stored_count;
+
+	while (low < high) {
+		size_t middle = low + (high - low) / 2;
+		int order = by_place(&want, &r->stored[middle], r->pickle);
+
+		if (!order)
+			return &r->stored[middle];
+		if (order < 0)
+			high = middle;
+		else
+			low = middle + 1;
+	}
+	return NULL;
+}
+
+// --- Arrays -----------------------------------------------------------------------------------------------------------
+
+static bool take_numbers(const struct ckpt_pickle *p, ckpt_value tuple, uint64_t *numbers, unsigned *ret_count)
+{
+	unsigned count = 0;
+
+	if (ckpt_value_kind(p, tuple) != CKPT_VALUE_TUPLE || ckpt_value_count(p, tuple) > CKPT_ARRAY_DIMS_MAX)
+		return false;
+	for (ckpt_item at = ckpt_value_first(p, tuple); at; at = ckpt_item_next(p, at))
+		if (!ckpt_value_size(p, ckpt_item_value(p, at), &numbers[count++]))
+			return false;
+	*ret_count = count;
+	return true;
+}
+
+// The properties are (dtype, ...), or a dictionary in older versions.
+static enum ckpt_dtype dtype_of(const struct ckpt_pickle *p, ckpt_value tensor)
+{
+	static const char torch[] = "torch ";
+	ckpt_value properties = attribute(p, tensor, "properties"), state = ckpt_value_state(p, properties);
+	ckpt_value dtype = ckpt_value_kind(p, state) == CKPT_VALUE_TUPLE ? ckpt_value_at(p, state, 0)
+									 : attribute(p, properties, "dtype");
+	size_t len;
+	const char *name = ckpt_value_global(p, dtype, &len);
+
+	if (!name || len < sizeof(torch) || memcmp(name, torch, sizeof(torch) - 1))
+		return CKPT_DTYPE_NONE;
+	return ckpt_torch_dtype(name + sizeof(torch) - 1, len - (sizeof(torch) - 1));
+}
+
+// Where a pair of storage_data says that the bytes are. NULL, or why they cannot be read.
+static const char *take_place(struct reading *r, const struct stored *stored, struct ckpt_piece *piece)
+{
+	const struct ckpt_pickle *p = r->pickle;
+	const struct file *file;
+
+	if (!stored)
+		return "storage_data lacks a piece of it";
+	file = find_file(r, attribute(p, stored->info, "relative_path"));
+	if (!file)
+		return "the file of a piece is missing";
+	if (!ckpt_value_size(p, attribute(p, stored->info, "offset"), &piece->offset) ||
+	    !ckpt_value_size(p, attribute(p, stored->info, "length"), &piece->bytes))
+		return "storage_data does not say where a piece of it is";
+	if (piece->offset > file->bytes || piece->bytes > file->bytes - piece->offset)
+		return "a piece lies outside of its file";
+	if (ckpt_value_count(p, attribute(p, stored->info, "transform_descriptors")))
+		return "its pieces are stored with an extension of torch.distributed.checkpoint";
+	piece->file = file->path;
+	piece->codecs[0] = CKPT_PIECE_TORCH;
+	return NULL;
+}
+
+static int add_chunk(struct reading *r, ckpt_value name, ckpt_value chunk, unsigned ndim, const char **ret_why)
+{
+	const struct ckpt_pickle *p = r->pickle;
+	uint64_t start[CKPT_ARRAY_DIMS_MAX], extent[CKPT_ARRAY_DIMS_MAX];
+	ckpt_value offsets = attribute(p, chunk, "offsets");
+	struct ckpt_piece piece = {.start = start, .extent = extent};
+	unsigned start_count, extent_count;
+
+	if (!take_numbers(p, offsets, start, &start_count) ||
+	    !take_numbers(p, attribute(p, chunk, "sizes"), extent, &extent_count) || start_count != ndim ||
+	    extent_count != ndim) {
+		*ret_why = "the box of a piece is not what torch writes";
+		return 0;
+	}
+	*ret_why = take_place(r, find_stored(r, name, offsets), &piece);
+	return *ret_why ? 0 : ckpt_catalog_add_piece(r->catalog, &piece);
+}
+
+static int add_tensor(struct reading *r, struct ckpt_catalog_entry *e, ckpt_value name, ckpt_value tensor)
+{
+	const struct ckpt_pickle *p = r->pickle;
+	uint64_t shape[CKPT_ARRAY_DIMS_MAX];
+	const char *why = NULL;
+	ckpt_item at;
+	int rc;
+
+	e->shape = shape;
+	e->dtype = dtype_of(p, tensor);
+	if (!take_numbers(p, attribute(p, tensor, "size"), shape, &e->ndim))
+		e->why = "its shape is not what torch writes";
+	else if (!e->dtype)
+		e->why = "its dtype has no equal here";
+	rc = ckpt_catalog_add(r->catalog, e);
+	at = e->why ? 0 : ckpt_value_first(p, attribute(p, tensor, "chunks"));
+	if (!rc && !e->why && !at)
+		why = "it has no pieces";
+	for (; at && !rc && !why; at = ckpt_item_next(p, at))
+		rc = add_chunk(r, name, ckpt_item_value(p, at), e->ndim, &why);
+	return rc || !why ? rc : ckpt_catalog_note(r->catalog, "%s", why);
+}
+
+static int add_bytes(struct reading *r, struct ckpt_catalog_entry *e, ckpt_value name)
+{
+	struct ckpt_piece piece = {0};
+	const char *why = take_place(r, find_stored(r, name, 0), &piece);
+	int rc;
+
+	e->why = why ? why : "it is an object of the program, not an array";
+	rc = ckpt_catalog_add(r->catalog, e);
+	return rc || why ? rc : ckpt_catalog_add_piece(r->catalog, &piece);
+}
+
+static int add_all(struct reading *r, ckpt_value arrays, const char *tree)
+{
+	const struct ckpt_pickle *p = r->pickle;
+	int rc = 0;
+
+	if (ckpt_value_kind(p, arrays) != CKPT_VALUE_DICT)
+		return ckpt_catalog_refuse(r->catalog, "state_dict_metadata", "it is missing, or no dictionary");
+	for (ckpt_item at = ckpt_value_first(p, arrays), next; at && !rc; at = ckpt_item_next(p, next)) {
+		ckpt_value name = ckpt_item_value(p, at), value;
+		struct ckpt_catalog_entry e = {.tree = tree, .format = "dcp"};
+
+		next = ckpt_item_next(p, at);
+		value = ckpt_item_value(p, next);
+		e.name = ckpt_value_text(p, name, &e.name_len);
+		if (!e.name)
+			return ckpt_catalog_refuse(r->catalog, "state_dict_metadata", "a name in it is no text");
+		if (ckpt_value_is_global(p, ckpt_value_callee(p, value),
+					 "torch.distributed.checkpoint.metadata BytesStorageMetadata"))
+			rc = add_bytes(r, &e, name);
+		else
+			rc = add_tensor(r, &e, name, value);
+	}
+	return rc;
+}
+
+// --- The file ---------------------------------------------------------------------------------------------------------
+
+static bool is_dcp(const struct ckpt_catalog_reading *r)
+{
+	return !strcmp(r->base, ".metadata") && r->head_len > 2 && r->head[0] == 0x80;
+}
+
+static int read_all(struct reading *r)
+{
+	CLEANUP_FREE char *tree = r->catalog->dir_len ? strndup(r->catalog->path, r->catalog->dir_len) : strdup(".");
+	struct ckpt_pickle_fault fault;
+	ckpt_value root;
+	int rc;
+
+	r->path = malloc(CKPT_ARRAY_NAME_MAX + 1);
+	if (!tree || !r->path)
+		return -ENOMEM;
+	rc = ckpt_pickle_read(&r->catalog->source, 0, r->catalog->source.bytes, &r->pickle, NULL, &fault);
+	if (rc == -EINVAL)
+		return ckpt_catalog_refuse(r->catalog, "pickle", "byte %llu: %s", (unsigned long long)fault.at,
+					   fault.what);
+	if (rc)
+		return rc;
+	root = ckpt_pickle_root(r->pickle);
+	if (!ckpt_value_is_global(r->pickle, ckpt_value_callee(r->pickle, root),
+				  "torch.distributed.checkpoint.metadata Metadata"))
+		return ckpt_catalog_refuse(r->catalog, "pickle", "it is no Metadata of torch.distributed.checkpoint");
+	rc = list_files(r);
+	if (!rc)
+		rc = take_stored(r, attribute(r->pickle, root, "storage_data"));
+	return rc ? rc : add_all(r, attribute(r->pickle, root, "state_dict_metadata"), tree);
+}
+
+static int read_dcp(struct ckpt_catalog_reading *catalog)
+{
+	struct reading r = {.catalog = catalog};
+	int rc = read_all(&r);
+
+	ckpt_pickle_free(r.pickle);
+	for (size_t i = 0; i < r.file_count; i++)
+		free(r.files[i].path);
+	free(r.files);
+	free(r.stored);
+	free(r.path);
+	return rc;
+}
+
+const struct ckpt_catalog_format ckpt_catalog_dcp = {"dcp", is_dcp, read_dcp};
+
+// --- One piece --------------------------------------------------------------------------------------------------------
+
+struct slice {
+	const struct ckpt_source *source;
+	uint64_t offset, bytes;
+};
+
+static int read_slice(void *arg, uint64_t offset, void *buf, size_t len)
+{
+	const struct slice *s = arg;
+
+	return ckpt_source_read(s->source, s->offset + offset, buf, len);
+}
+
+static int open_slice(void *arg, const char *path __attribute__((unused)), struct ckpt_source *ret_source)
+{
+	*ret_source = (struct ckpt_source){.bytes = ((struct slice *)arg)->bytes, .read = read_slice, .arg = arg};
+	return 0;
+}
+
+static void close_slice(void *arg __attribute__((unused)), struct ckpt_source *source __attribute__((unused)))
+{
+}
+
+// The only array of the slice is that of the box.
+static bool is_box(const struct ckpt_catalog_array *a, const struct ckpt_catalog_array *slice,
+		   const struct ckpt_piece *piece)
+{
+	return !slice->why && slice->pieces == 1 && slice->dtype == a->dtype && slice->ndim == a->ndim &&
+	       (!a->ndim || !memcmp(slice->shape, piece->extent, a->ndim * sizeof(*piece->extent)));
+}
+
+int ckpt_piece_resolve(const struct ckpt_source *file, const struct ckpt_catalog_array *array, struct ckpt_piece *piece,
+		       uint64_t strides[CKPT_ARRAY_DIMS_MAX], bool *ret_big_endian)
+{
+	struct slice slice = {file, piece->offset, piece->bytes};
+	const struct ckpt_catalog_files files = {.open = open_slice, .close = close_slice, .arg = &slice};
+	struct ckpt_catalog_array a;
+	struct ckpt_catalog *c;
+	struct ckpt_piece raw;
+	int rc;
+
+	*ret_big_endian = array->big_endian;
+	if (piece->codecs[0] != CKPT_PIECE_TORCH)
+		return 0;
+	rc = piece->offset > file->bytes || piece->bytes > file->bytes - piece->offset ? -EINVAL : ckpt_catalog_new(&c);
+	if (rc)
+		return rc;
+	rc = ckpt_catalog_read(c, &files, "slice.pt");
+	if (!rc && ckpt_catalog_count(c) != 1)
+		rc = -EINVAL;
+	if (!rc) {
+		ckpt_catalog_get(c, 0, &a);
+		rc = is_box(array, &a, piece) ? 0 : -EINVAL;
+	}
+	if (!rc) {
+		ckpt_catalog_piece(c, 0, 0, &raw);
+		memcpy(strides, raw.strides, array->ndim * sizeof(*strides));
+		*ret_big_endian = a.big_endian;
+		piece->offset += raw.offset;
+		piece->bytes = raw.bytes;
+		piece->first = raw.first;
+		piece->strides = strides;
+		memcpy(piece->codecs, raw.codecs, sizeof(piece->codecs));
+	}
+	ckpt_catalog_free(c);
+	return rc;
+}

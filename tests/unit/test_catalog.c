@@ -1,0 +1,457 @@
+// The catalog of one file: what is refused with its field, what is listed with its reason, limits, and failures. What real
+// writers write is compared in tests/interop/test_catalog.py.
+#include "tests/support/allocfault.h"
+#include "tests/support/catalog_files.h"
+#include "tests/support/suite.h"
+
+#include "core/base/util.h"
+#include "core/limits.h"
+
+#include <stdio.h>
+#include <time.h>
+
+static struct ckpt_bytes file;
+static struct ckpt_catalog *c;
+
+static void teardown(void)
+{
+	free(file.data);
+	file = (struct ckpt_bytes){0};
+	ckpt_catalog_free(c);
+	c = NULL;
+}
+
+static void read_as(const char *path)
+{
+	ckpt_catalog_free(c);
+	c = NULL;
+	ck_ok(ckpt_catalog_of_bytes(&file, path, &c));
+	ckpt_walk_catalog(c, file.len + file.zeros);
+}
+
+static struct ckpt_catalog_array array_at(size_t i)
+{
+	struct ckpt_catalog_array a;
+
+	ck_assert_uint_lt(i, ckpt_catalog_count(c));
+	ckpt_catalog_get(c, i, &a);
+	return a;
+}
+
+// The only fault has this field and word; nothing else was added.
+static void check_refused(const char *path, const char *field, const char *word)
+{
+	struct ckpt_catalog_fault f;
+
+	read_as(path);
+	ck_assert_uint_eq(ckpt_catalog_count(c), 0);
+	ck_assert_uint_eq(ckpt_catalog_faults(c), 1);
+	ckpt_catalog_fault(c, 0, &f);
+	ck_assert_str_eq(f.file, path);
+	ck_assert_str_eq(f.field, field);
+	ck_assert_msg(strstr(f.reason, word), "%s", f.reason);
+}
+
+// --- torch ------------------------------------------------------------------------------------------------------------
+
+// Storages 0 of 8 bytes and 1 of 4096; a member of the zip that is compressed, and one that is missing.
+static void put_torch(const void *pickle, size_t len)
+{
+	struct ckpt_zip_sample z;
+
+	ckpt_sample_zip_begin(&z, &file);
+	ckpt_sample_zip_add(&z, &(struct ckpt_zip_part){.name = "x/data.pkl", .data = pickle, .len = len});
+	ckpt_sample_zip_add(&z,
+			    &(struct ckpt_zip_part){.name = "x/data/0", .data = "01234567", .len = 8, .padding = 20});
+	ckpt_sample_zip_add(&z, &(struct ckpt_zip_part){.name = "x/data/2", .data = "0123", .len = 4, .method = 8});
+	ckpt_sample_zip_add(&z, &(struct ckpt_zip_part){.name = "x/data/1", .zeros = 4096});
+	ckpt_sample_zip_end(&z, false);
+}
+
+static void text(struct ckpt_bytes *b, const char *s)
+{
+	ckpt_bytes_text(b, "X");
+	ckpt_bytes_number(b, strlen(s), 4);
+	ckpt_bytes_text(b, s);
+}
+
+static void number(struct ckpt_bytes *b, int64_t n)
+{
+	ckpt_bytes_add(b, "\x8a\x08", 2);
+	ckpt_bytes_number(b, (uint64_t)n, 8);
+}
+
+struct tensor {
+	const char *class, *key;
+	int64_t numel, offset, shape[2], strides[2];
+};
+
+// {"w": tensor}: float32 and two axes.
+static void put_tensor(const struct tensor *t)
+{
+	struct ckpt_bytes b = {0};
+
+	ckpt_bytes_text(&b, "\x80\x02}(");
+	text(&b, "w");
+	ckpt_bytes_text(&b, "ctorch._utils\n_rebuild_tensor_v2\n((");
+	text(&b, "storage");
+	ckpt_bytes_text(&b, "ctorch\n");
+	ckpt_bytes_text(&b, t->class);
+	ckpt_bytes_text(&b, "\n");
+	text(&b, t->key);
+	text(&b, "cpu");
+	number(&b, t->numel);
+	ckpt_bytes_text(&b, "tQ");
+	number(&b, t->offset);
+	for (int i = 0; i < 2; i++)
+		number(&b, t->shape[i]);
+	ckpt_bytes_text(&b, "\x86");
+	for (int i = 0; i < 2; i++)
+		number(&b, t->strides[i]);
+	ckpt_bytes_text(&b, "\x86\x89)tRu.");
+	put_torch(b.data, b.len);
+	free(b.data);
+}
+
+START_TEST(a_tensor_lies_in_its_storage)
+{
+	const struct tensor good[] = {
+		{"FloatStorage", "0", 2, 0, {1, 2}, {2, 1}},      {"FloatStorage", "0", 2, 1, {5, 1}, {0, 1}},
+		{"BFloat16Storage", "0", 4, 0, {2, 2}, {1, 2}},   {"DoubleStorage", "0", 1, 1, {0, 7}, {7, 1}},
+		{"ByteStorage", "1", 4096, 4095, {1, 1}, {1, 1}},
+	};
+	struct ckpt_piece piece;
+
+	for (size_t i = 0; i < ARRAY_LEN(good); i++) {
+		put_tensor(&good[i]);
+		read_as("d/a.pt");
+		ck_assert_uint_eq(ckpt_catalog_count(c), 1);
+		ck_assert_msg(!array_at(0).why, "%zu: %s", i, array_at(0).why);
+		ck_assert_str_eq(array_at(0).name, "w");
+		ck_assert_str_eq(array_at(0).tree, "d/a.pt");
+		ckpt_catalog_piece(c, 0, 0, &piece);
+		ck_assert_str_eq(piece.file, "d/a.pt");
+		ck_assert_int_eq(piece.strides[0], good[i].strides[0]);
+		if (i == 1)
+			ck_assert(!memcmp(file.data + piece.offset, "4567", 4) && piece.bytes == 4);
+	}
+}
+END_TEST
+
+START_TEST(a_tensor_that_lies_elsewhere_is_listed_with_the_reason)
+{
+	static const struct {
+		struct tensor t;
+		const char *why;
+	} wrong[] = {
+		{{"FloatStorage", "0", 2, 1, {1, 2}, {2, 1}}, "outside"},
+		{{"FloatStorage", "0", 3, 0, {1, 2}, {2, 1}}, "shorter"},
+		{{"FloatStorage", "0", 2, 0, {2, 2}, {1, 2}}, "outside"},
+		{{"FloatStorage", "0", 2, INT64_MAX, {1, 2}, {2, 1}}, "outside"},
+		{{"FloatStorage", "0", INT64_MAX, 0, {1, 2}, {2, 1}}, "shorter"},
+		{{"FloatStorage", "0", 2, 0, {2, 2}, {INT64_MAX, INT64_MAX}}, "shape"},
+		{{"FloatStorage", "0", 2, 0, {2, 1}, {INT64_MAX - 1, 1}}, "outside"},
+		{{"FloatStorage", "0", 2, -1, {1, 2}, {2, 1}}, "shape"},
+		{{"FloatStorage", "0", 2, 0, {-1, 2}, {2, 1}}, "shape"},
+		{{"FloatStorage", "0", 2, 0, {1, 2}, {2, -1}}, "shape"},
+		{{"FloatStorage", "0", -1, 0, {1, 2}, {2, 1}}, "storage"},
+		{{"FloatStorage", "3", 2, 0, {1, 2}, {2, 1}}, "missing"},
+		{{"FloatStorage", "../0", 2, 0, {1, 2}, {2, 1}}, "missing"},
+		{{"FloatStorage", "2", 1, 0, {1, 1}, {1, 1}}, "compressed"},
+		{{"system", "0", 2, 0, {1, 2}, {2, 1}}, "class"},
+	};
+
+	for (size_t i = 0; i < ARRAY_LEN(wrong); i++) {
+		put_tensor(&wrong[i].t);
+		read_as("a.pt");
+		ck_assert_uint_eq(ckpt_catalog_faults(c), 0);
+		ck_assert_msg(array_at(0).why && strstr(array_at(0).why, wrong[i].why), "%zu: %s", i, array_at(0).why);
+		ck_assert_uint_eq(array_at(0).pieces, 0);
+	}
+	put_tensor(&(struct tensor){"FloatStorage", "0", 2, 0, {INT64_MAX, 2}, {0, 0}});
+	check_refused("a.pt", "shape", "w has more elements");
+}
+END_TEST
+
+static void check_pickle_refused(const void *pickle, size_t len, const char *word)
+{
+	put_torch(pickle, len);
+	check_refused("a.pt", "data.pkl", word);
+}
+
+// n dictionaries or lists in each other, of which each has the one before twice: 2^n paths.
+static void put_tree(struct ckpt_bytes *b, unsigned n)
+{
+	ckpt_bytes_text(b, "\x80\x02");
+	ckpt_bytes_text(b, "]q");
+	ckpt_bytes_number(b, 0, 1);
+	for (unsigned i = 1; i < n; i++) {
+		ckpt_bytes_text(b, "]q");
+		ckpt_bytes_number(b, i, 1);
+		for (int k = 0; k < 2; k++) {
+			ckpt_bytes_text(b, "h");
+			ckpt_bytes_number(b, i - 1, 1);
+			ckpt_bytes_text(b, "a");
+		}
+	}
+	ckpt_bytes_text(b, ".");
+}
+
+START_TEST(what_takes_long_to_walk_is_refused_soon)
+{
+	struct ckpt_bytes b = {0};
+	struct timespec begin, end;
+
+	clock_gettime(CLOCK_MONOTONIC, &begin);
+	put_tree(&b, 200);
+	check_pickle_refused(b.data, b.len, "paths");
+	b.len = 0;
+	ckpt_bytes_text(&b, "\x80\x02");
+	for (int i = 0; i < 100000; i++)
+		ckpt_bytes_text(&b, "]");
+	for (int i = 1; i < 100000; i++)
+		ckpt_bytes_text(&b, "a");
+	ckpt_bytes_text(&b, ".");
+	check_pickle_refused(b.data, b.len, "deep");
+	clock_gettime(CLOCK_MONOTONIC, &end);
+	ck_assert_int_lt(end.tv_sec - begin.tv_sec, 20); // of a sanitizer on a busy machine
+	free(b.data);
+}
+END_TEST
+
+#define REFUSED(pickle, word) check_pickle_refused(pickle, sizeof(pickle) - 1, word)
+
+START_TEST(a_torch_file_that_breaks_a_rule_says_where)
+{
+	struct ckpt_zip_sample z;
+
+	REFUSED("\x80\2}X\1\0\0\0as.", "needs a container");
+	REFUSED("\x80\2", "ends too early");
+	put_torch("\x80\2]q\0h\0a.", 9); // it only holds itself
+	read_as("a.pt");
+	ck_assert_uint_eq(ckpt_catalog_count(c) + ckpt_catalog_faults(c), 0);
+	put_torch("\x80\2cos\nsystem\nX\2\0\0\0rm\x85R.", 24);
+	read_as("a.pt");
+	ck_assert_uint_eq(ckpt_catalog_count(c) + ckpt_catalog_faults(c), 0);
+	ckpt_sample_zip_begin(&z, &file);
+	ckpt_sample_zip_add(&z, &(struct ckpt_zip_part){.name = "x/data.pkl", .data = "N.", .len = 2, .method = 8});
+	ckpt_sample_zip_end(&z, false);
+	check_refused("a.pt", "data.pkl", "compressed");
+	ckpt_sample_zip_begin(&z, &file);
+	for (int i = 0; i < 2; i++)
+		ckpt_sample_zip_add(&z, &(struct ckpt_zip_part){.name = "x/data/0", .data = "N.", .len = 2});
+	ckpt_sample_zip_add(&z, &(struct ckpt_zip_part){.name = "x/data.pkl", .data = "\x80\2N.", .len = 4});
+	ckpt_sample_zip_end(&z, false);
+	check_refused("a.pt", "members", "breaks a rule");
+	file.len -= 4;
+	check_refused("a.pt", "central directory", "missing");
+}
+END_TEST
+
+// --- gguf -------------------------------------------------------------------------------------------------------------
+
+static void gguf_text(const char *s)
+{
+	ckpt_bytes_number(&file, strlen(s), 8);
+	ckpt_bytes_text(&file, s);
+}
+
+static void begin_gguf(uint32_t version, uint64_t tensors, uint64_t pairs)
+{
+	file.len = file.zeros = 0;
+	ckpt_bytes_text(&file, "GGUF");
+	ckpt_bytes_number(&file, version, 4);
+	ckpt_bytes_number(&file, tensors, 8);
+	ckpt_bytes_number(&file, pairs, 8);
+}
+
+static void gguf_tensor(uint64_t size, uint32_t type, uint64_t offset)
+{
+	gguf_text("w");
+	ckpt_bytes_number(&file, 1, 4);
+	ckpt_bytes_number(&file, size, 8);
+	ckpt_bytes_number(&file, type, 4);
+	ckpt_bytes_number(&file, offset, 8);
+	file.zeros_at = file.len;
+	file.zeros = 31 + 64;
+}
+
+START_TEST(gguf_that_breaks_a_rule_says_where)
+{
+	begin_gguf(3, 1, 0);
+	gguf_tensor(16, 0, 0);
+	read_as("a.gguf");
+	ck_assert_uint_eq(ckpt_catalog_count(c), 1);
+	ck_assert_ptr_null(array_at(0).why);
+	begin_gguf(3, 1, 0);
+	gguf_tensor(32, 2, 0);
+	read_as("a.gguf");
+	ck_assert_str_eq(array_at(0).why, "Q4_0: blocks of 32 elements in 18 bytes");
+	begin_gguf(1, 0, 0);
+	check_refused("a.gguf", "version", "version 1");
+	begin_gguf(3u << 24, 0, 0);
+	check_refused("a.gguf", "version", "big-endian");
+	begin_gguf(3, 1, 0);
+	check_refused("a.gguf", "tensors", "ends");
+	begin_gguf(3, 0, UINT64_MAX);
+	check_refused("a.gguf", "metadata", "ends");
+	begin_gguf(3, UINT64_MAX, 0);
+	gguf_tensor(16, 0, 0);
+	check_refused("a.gguf", "tensors", "before byte");
+	begin_gguf(3, 1, 0);
+	gguf_tensor(24, 0, 0);
+	check_refused("a.gguf", "offset", "w lies outside");
+	begin_gguf(3, 1, 0);
+	gguf_tensor(16, 0, UINT64_MAX - 31);
+	check_refused("a.gguf", "offset", "w lies outside");
+	begin_gguf(3, 1, 0);
+	gguf_tensor(33, 2, 0);
+	check_refused("a.gguf", "offset", "w lies outside");
+	begin_gguf(3, 0, 1);
+	gguf_text("general.alignment");
+	ckpt_bytes_number(&file, 4, 4);
+	ckpt_bytes_number(&file, 0, 4);
+	check_refused("a.gguf", "metadata", "rule");
+	begin_gguf(3, 0, 1);
+	gguf_text("k");
+	ckpt_bytes_number(&file, 9, 4);
+	for (int i = 0; i < 100; i++) { // arrays in each other
+		ckpt_bytes_number(&file, 9, 4);
+		ckpt_bytes_number(&file, 1, 8);
+	}
+	check_refused("a.gguf", "metadata", "rule");
+	begin_gguf(3, 0, 1);
+	gguf_text("k");
+	ckpt_bytes_number(&file, 9, 4);
+	ckpt_bytes_number(&file, 12, 4);
+	ckpt_bytes_number(&file, UINT64_MAX / 8 + 1, 8);
+	check_refused("a.gguf", "metadata", "rule");
+}
+END_TEST
+
+// Texts without bytes: 8 bytes for each, in a file of 16 TiB of zeros.
+START_TEST(a_long_header_of_gguf_is_refused_soon)
+{
+	begin_gguf(3, 0, 1);
+	gguf_text("k");
+	ckpt_bytes_number(&file, 9, 4);
+	ckpt_bytes_number(&file, 8, 4);
+	ckpt_bytes_number(&file, UINT64_C(1) << 40, 8);
+	file.zeros_at = file.len;
+	file.zeros = UINT64_C(1) << 44;
+	check_refused("a.gguf", "metadata", "too long");
+}
+END_TEST
+
+// --- All --------------------------------------------------------------------------------------------------------------
+
+static void put_sample(int which)
+{
+	static const char header[] = "{\"w\":{\"dtype\":\"U8\",\"shape\":[8],\"data_offsets\":[0,8]}}";
+
+	switch (which) {
+	case 0:
+		ckpt_sample_npy(&file, 1, "{'descr': '>f4', 'fortran_order': True, 'shape': (2, 3)}", 24);
+		return;
+	case 1:
+		ckpt_sample_safetensors(&file, header, 8);
+		return;
+	case 2:
+		put_tensor(&(struct tensor){"FloatStorage", "0", 2, 0, {1, 2}, {2, 1}});
+		return;
+	default:
+		begin_gguf(3, 1, 0);
+		gguf_tensor(16, 0, 0);
+	}
+}
+
+static const char *const paths[] = {"a.npy", "a.safetensors", "a.pt", "a.gguf"};
+
+START_TEST(what_cannot_be_read_is_told)
+{
+	for (int which = 0; which < 4; which++) {
+		put_sample(which);
+		for (file.fails_at = 1; ckpt_catalog_of_bytes(&file, paths[which], &c); file.fails_at++)
+			ck_error(ckpt_catalog_of_bytes(&file, paths[which], &c), EIO);
+		ck_assert_uint_gt(file.fails_at, 1);
+		ck_assert_uint_eq(ckpt_catalog_count(c), 1);
+		ckpt_catalog_free(TAKE_PTR(c));
+		file.fails_at = 0;
+	}
+}
+END_TEST
+
+START_TEST(without_memory_nothing_is_said)
+{
+	for (int which = 0; which < 4; which++) {
+		put_sample(which);
+		for (uint64_t n = 1;; n++) {
+			int rc;
+
+			ckpt_allocfault_begin(n, false);
+			rc = ckpt_catalog_of_bytes(&file, paths[which], &c);
+			if (ckpt_allocfault_end() < n) {
+				ck_ok(rc);
+				ck_assert_uint_eq(ckpt_catalog_count(c), 1);
+				ckpt_catalog_free(TAKE_PTR(c));
+				break;
+			}
+			ck_error(rc, ENOMEM);
+		}
+	}
+}
+END_TEST
+
+START_TEST(no_file_that_is_cut_off_ends_the_reader)
+{
+	for (int which = 0; which < 4; which++) {
+		put_sample(which);
+		ckpt_bytes_fill(&file, (size_t)file.zeros, 1);
+		for (file.zeros = 0; file.len; file.len--)
+			read_as(paths[which]);
+	}
+}
+END_TEST
+
+// A file that is refused leaves no trace but its fault, also where it was refused in its midst.
+START_TEST(files_that_are_refused_take_nothing_from_the_others)
+{
+	size_t len;
+
+	begin_gguf(3, 2, 0);
+	gguf_tensor(16, 0, 0);
+	len = file.len;
+	gguf_tensor(16, 0, 1 << 20);
+	ck_assert_uint_gt(file.len, len);
+	check_refused("a.gguf", "offset", "w lies outside");
+}
+END_TEST
+
+START_TEST(codecs_have_names)
+{
+	for (int i = 0; i < CKPT_PIECE_CODECS; i++)
+		ck_assert_str_ne(ckpt_piece_codec_name(i), "?");
+	ck_assert_str_eq(ckpt_piece_codec_name(CKPT_PIECE_CODECS), "?");
+}
+END_TEST
+
+int main(void)
+{
+	Suite *suite = suite_create("catalog");
+	TCase *t = tcase_create("catalog");
+
+	tcase_add_checked_fixture(t, NULL, teardown);
+	tcase_add_test(t, a_tensor_lies_in_its_storage);
+	tcase_add_test(t, a_tensor_that_lies_elsewhere_is_listed_with_the_reason);
+	tcase_add_test(t, what_takes_long_to_walk_is_refused_soon);
+	tcase_add_test(t, a_torch_file_that_breaks_a_rule_says_where);
+	tcase_add_test(t, gguf_that_breaks_a_rule_says_where);
+	tcase_add_test(t, a_long_header_of_gguf_is_refused_soon);
+	tcase_add_test(t, what_cannot_be_read_is_told);
+	tcase_add_test(t, without_memory_nothing_is_said);
+	tcase_add_test(t, no_file_that_is_cut_off_ends_the_reader);
+	tcase_add_test(t, files_that_are_refused_take_nothing_from_the_others);
+	tcase_add_test(t, codecs_have_names);
+	suite_add_tcase(suite, t);
+	return ckpt_suite_run(suite);
+}
