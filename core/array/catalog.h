@@ -77,7 +77,8 @@ struct ckpt_catalog_array {
 	bool big_endian;
 	unsigned ndim;
 	const uint64_t *shape;
-	const uint8_t *fill; // one element: where no piece is; NULL: the pieces are to be the whole array
+	const uint8_t
+		*fill; // one element, in native order: where no piece is; NULL: the pieces are to be the whole array
 	size_t pieces;
 };
 

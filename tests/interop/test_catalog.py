@@ -1,6 +1,7 @@
 """What the catalog says of files that the frameworks' own libraries have written: every element of every array is where it says."""
 
 import random
+import subprocess
 import warnings
 import zipfile
 
@@ -230,6 +231,109 @@ def test_dcp_with_hostile_metadata(tmp_path):
     assert all(f[1] and f[2] for f in found["faults"])
     (tmp_path / "0/.metadata").write_bytes(good.replace(b"__0_0.distcp", b"../good/a/b/"))
     assert all(a["why"] for a in catalog(tmp_path, "0/.metadata")["arrays"])
+
+
+# --- Zarr ---------------------------------------------------------------------------------------------------------------
+
+
+def decode(data, piece):
+    """zstd, gzip and zlib; blosc is only named."""
+    import gzip
+    import zlib
+
+    for codec in piece["codecs"]:
+        if codec == "crc32c":
+            data = data[:-4]
+        elif codec == "zstd":
+            data = subprocess.run(["zstd", "-dqc"], input=data, capture_output=True, check=True).stdout
+        else:
+            data = {"gzip": gzip.decompress, "zlib": zlib.decompress}[codec](data)
+    return data
+
+
+def write_zarr(path, driver, metadata, dtype, missing=False):
+    ts = pytest.importorskip("tensorstore")
+    store = ts.open({"driver": driver, "kvstore": {"driver": "file", "path": f"{path}/"}, "metadata": metadata}, create=True).result()
+    values = np.random.default_rng(4).integers(1, 100, store.shape).astype(dtype)
+    if missing:
+        store[:2].write(values[:2]).result()
+    else:
+        store.write(values).result()
+    return store.read().result()
+
+
+@pytest.mark.parametrize("dtype", ["<f4", ">i2", "|b1", "<c8", "bfloat16", "<u8"])
+@pytest.mark.parametrize("order, separator, compressor", [("C", ".", None), ("F", "/", {"id": "zstd", "level": 3}), ("C", "/", {"id": "zlib", "level": 1})])
+def test_zarr2(tmp_path, dtype, order, separator, compressor):
+    import ml_dtypes
+
+    metadata = {"shape": [5, 7, 3], "chunks": [2, 3, 3], "dtype": dtype, "order": order, "dimension_separator": separator, "compressor": compressor}
+    kind = ml_dtypes.bfloat16 if dtype == "bfloat16" else np.dtype(dtype).newbyteorder("=")
+    for missing in (False, True):
+        want = write_zarr(tmp_path / f"a{missing}/w", "zarr", metadata, kind, missing)
+        found = by_name(catalog(tmp_path, f"a{missing}/w/.zarray"))
+        assert list(found) == [f"a{missing}/w"]
+        array = found[f"a{missing}/w"]
+        assert len(array["pieces"]) == (3 if missing else 9)
+        assert same(read(tmp_path, array, decode), want.astype(kind))
+
+
+def sharded(*inner, **more):
+    return [{"name": "sharding_indexed", "configuration": {"chunk_shape": [2, 3], "codecs": list(inner), **more}}]
+
+
+TRANSPOSED = {"name": "transpose", "configuration": {"order": [1, 0]}}
+BIG = {"name": "bytes", "configuration": {"endian": "big"}}
+LITTLE = {"name": "bytes", "configuration": {"endian": "little"}}
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "int64", "bool", "float8_e4m3fn"])
+@pytest.mark.parametrize(
+    "codecs",
+    [
+        [LITTLE], [TRANSPOSED, BIG, {"name": "gzip", "configuration": {"level": 1}}],
+        [LITTLE, {"name": "zstd", "configuration": {"level": 3}}, {"name": "crc32c"}], sharded(LITTLE),
+        sharded(TRANSPOSED, LITTLE, {"name": "zstd"}, index_location="start", index_codecs=[LITTLE]), sharded(LITTLE, {"name": "crc32c"}),
+    ],
+    ids=["plain", "transposed", "zstd", "sharded", "sharded-start", "sharded-crc"],
+)  # fmt: skip
+def test_zarr3(tmp_path, dtype, codecs):
+    import ml_dtypes
+
+    kind = getattr(ml_dtypes, dtype, None) or np.dtype(dtype)
+    for keys in ({"name": "default"}, {"name": "v2"}):
+        metadata = {
+            "shape": [9, 8], "data_type": dtype, "codecs": codecs, "chunk_key_encoding": keys,
+            "chunk_grid": {"name": "regular", "configuration": {"chunk_shape": [4, 6]}},
+        }  # fmt: skip
+        for missing in (False, True):
+            path = f"{keys['name']}{missing}"
+            want = write_zarr(tmp_path / path, "zarr3", metadata, kind, missing)
+            found = by_name(catalog(tmp_path, f"{path}/zarr.json"))
+            assert list(found) == [path]
+            assert same(read(tmp_path, found[path], decode), want)
+
+
+def test_zarr_lists_what_it_cannot_read_with_the_reason(tmp_path):
+    write_zarr(tmp_path / "w", "zarr", {"shape": [4], "chunks": [2], "dtype": "<f4", "compressor": None}, np.float32)
+    assert read(tmp_path, by_name(catalog(tmp_path, "w/.zarray"))["w"]).shape == (4,)
+    text = (tmp_path / "w/.zarray").read_text()
+    (tmp_path / "w/.zarray").write_text(text.replace('"compressor":null', '"compressor":{"id":"lzma"}'))
+    assert "codec" in by_name(catalog(tmp_path, "w/.zarray"))["w"]["why"]
+    (tmp_path / "w/.zarray").write_text(text)
+    (tmp_path / "w/1").write_bytes(b"short")
+    assert "bytes" in by_name(catalog(tmp_path, "w/.zarray"))["w"]["why"]
+    rng = random.Random(5)
+    faults = 0
+    for _ in range(150):
+        data = bytearray(text.encode())
+        for _ in range(rng.randrange(1, 3)):
+            data[rng.randrange(len(data))] = rng.choice(b'0129-.[]{},:"lfux')
+        (tmp_path / "w/.zarray").write_bytes(data)
+        found = catalog(tmp_path, "w/.zarray")
+        faults += bool(found["faults"])
+        assert len(found["faults"]) + len(found["arrays"]) == 1
+    assert faults > 50
 
 
 # --- GGUF ---------------------------------------------------------------------------------------------------------------

@@ -1,0 +1,500 @@
+// Zarr (zarr-specs: v2/v2.0.rst, v3/core, v3/codecs): an array is a directory. .zarray (version 2) or zarr.json (version 3) says its
+// shape, dtype, chunks and codecs; each chunk is a file whose name has its place in the grid, and chunks that are not there have the
+// fill value.
+//
+//	version 2   I.J or I/J, by dimension_separator; order "F" is the reverse order of axes; one compressor
+//	version 3   c/I/J or c.I.J (default), or as version 2 (v2); codecs: [transpose] bytes (crc32c | zstd | gzip | blosc)*, or
+//	            sharding_indexed alone, whose file has chunks of its own and an index of them: offset and length, u64 each,
+//	            both 2^64 - 1 where there is none
+//
+// An array is called like its directory, from the step on; one that is the step itself is called ".".
+#include "core/array/catalog_format.h"
+
+#include "core/array/array_format.h"
+#include "core/base/json.h"
+#include "core/base/util.h"
+#include "core/limits.h"
+
+#define JSON_BYTES_MAX CKPT_ARRAY_PIECE_MAX
+#define INDEX_BYTES_MAX (16u << 20)
+#define MISSING UINT64_MAX
+
+struct reading {
+	struct ckpt_catalog_reading *catalog;
+	struct ckpt_catalog_entry entry;
+	uint64_t shape[CKPT_ARRAY_DIMS_MAX];
+	uint64_t chunk[CKPT_ARRAY_DIMS_MAX]; // that a file has
+	uint64_t inner[CKPT_ARRAY_DIMS_MAX]; // that is encoded: of a shard, else the same
+	uint8_t order[CKPT_ARRAY_DIMS_MAX];  // axes as they are stored, the slowest first
+	uint8_t codecs[CKPT_PIECE_CODECS_MAX];
+	unsigned codec_count;
+	uint8_t fill[16];
+	bool sharded, index_first, index_sum;
+	bool named_c; // keys begin with "c"
+	char separator;
+	uint64_t *index; // of one shard
+	const char *why; // found at a chunk
+};
+
+// --- JSON -------------------------------------------------------------------------------------------------------------
+
+static int refuse(struct reading *r, const char *field)
+{
+	return ckpt_catalog_refuse(r->catalog, field, "it is missing, or not what zarr writes");
+}
+
+static int load(struct ckpt_catalog_reading *catalog, json_t **ret_json)
+{
+	uint64_t bytes = catalog->source.bytes;
+	CLEANUP_FREE char *text = NULL;
+	int rc;
+
+	if (bytes > JSON_BYTES_MAX)
+		return ckpt_catalog_refuse(catalog, "JSON", "it is longer than %u bytes", JSON_BYTES_MAX);
+	text = malloc((size_t)bytes + 1);
+	rc = text ? ckpt_source_read(&catalog->source, 0, text, (size_t)bytes) : -ENOMEM;
+	if (rc)
+		return rc;
+	(void)ckpt_json_tame(text, (size_t)bytes);
+	rc = ckpt_json_load(text, (size_t)bytes, JSON_REJECT_DUPLICATES, NULL, ret_json);
+	return rc == -EINVAL ? ckpt_catalog_refuse(catalog, "JSON", "it is no JSON object") : rc;
+}
+
+// ndim numbers, none less than `least`.
+static bool take_numbers(const json_t *list, unsigned ndim, int64_t least, uint64_t *numbers)
+{
+	if (!json_is_array(list) || json_array_size(list) != ndim)
+		return false;
+	for (unsigned i = 0; i < ndim; i++) {
+		const json_t *n = json_array_get(list, i);
+
+		if (!json_is_integer(n) || json_integer_value(n) < least)
+			return false;
+		numbers[i] = (uint64_t)json_integer_value(n);
+	}
+	return true;
+}
+
+static int take_shape(struct reading *r, const json_t *json)
+{
+	const json_t *shape = json_object_get(json, "shape");
+
+	if (!json_is_array(shape) || json_array_size(shape) > CKPT_ARRAY_DIMS_MAX)
+		return refuse(r, "shape");
+	r->entry.ndim = (unsigned)json_array_size(shape);
+	for (unsigned i = 0; i < r->entry.ndim; i++)
+		r->order[i] = (uint8_t)i;
+	return take_numbers(shape, r->entry.ndim, 0, r->shape) ? 0 : refuse(r, "shape");
+}
+
+// One element, as far as numbers say it exactly; other fill values are not known, so chunks that are missing are gaps.
+static void take_fill(struct reading *r, const json_t *fill)
+{
+	double real = json_number_value(fill);
+	int64_t number = json_is_true(fill) ? 1 : json_integer_value(fill);
+	float single = (float)real;
+	enum ckpt_dtype dtype = r->entry.dtype;
+
+	r->entry.fill = r->fill;
+	if (!fill || json_is_null(fill) || json_is_false(fill) || (json_is_number(fill) && real == 0))
+		return;
+	if (dtype == CKPT_DTYPE_F32 && json_is_number(fill))
+		memcpy(r->fill, &single, sizeof(single));
+	else if (dtype == CKPT_DTYPE_F64 && json_is_number(fill))
+		memcpy(r->fill, &real, sizeof(real));
+	else if (dtype >= CKPT_DTYPE_BOOL && dtype <= CKPT_DTYPE_U64 && (json_is_integer(fill) || json_is_true(fill)))
+		memcpy(r->fill, &number, sizeof(number));
+	else
+		r->entry.fill = NULL;
+}
+
+// --- Codecs -----------------------------------------------------------------------------------------------------------
+
+static int add_codec(struct reading *r, const char *name)
+{
+	static const struct {
+		const char *name;
+		enum ckpt_piece_codec codec;
+	} known[] = {
+		{"zstd", CKPT_PIECE_ZSTD},   {"gzip", CKPT_PIECE_GZIP},     {"zlib", CKPT_PIECE_ZLIB},
+		{"blosc", CKPT_PIECE_BLOSC}, {"crc32c", CKPT_PIECE_CRC32C},
+	};
+
+	for (size_t i = 0; i < ARRAY_LEN(known); i++) {
+		if (strcmp(known[i].name, name))
+			continue;
+		if (r->codec_count == CKPT_PIECE_CODECS_MAX)
+			break;
+		// The last one that encodes is the first that decodes.
+		memmove(r->codecs + 1, r->codecs, r->codec_count++);
+		r->codecs[0] = (uint8_t)known[i].codec;
+		return 0;
+	}
+	r->entry.why = "its chunks have a codec that is not known";
+	return 0;
+}
+
+static bool take_order(struct reading *r, const json_t *order)
+{
+	uint64_t axes[CKPT_ARRAY_DIMS_MAX];
+	uint32_t seen = 0;
+
+	if (!take_numbers(order, r->entry.ndim, 0, axes))
+		return false;
+	for (unsigned i = 0; i < r->entry.ndim; i++) {
+		if (axes[i] >= r->entry.ndim || seen & 1u << axes[i])
+			return false;
+		seen |= 1u << axes[i];
+		r->order[i] = (uint8_t)axes[i];
+	}
+	return true;
+}
+
+static int take_codecs(struct reading *r, const json_t *codecs, bool inside);
+
+// The index is of fixed size: "bytes", and a checksum perhaps.
+static bool take_index(struct reading *r, const json_t *config)
+{
+	const json_t *codecs = json_object_get(config, "index_codecs");
+	const char *at = json_string_value(json_object_get(config, "index_location")), *first, *second;
+
+	first = json_string_value(json_object_get(json_array_get(codecs, 0), "name"));
+	second = json_string_value(json_object_get(json_array_get(codecs, 1), "name"));
+	r->index_first = at && !strcmp(at, "start");
+	r->index_sum = second && !strcmp(second, "crc32c");
+	return first && !strcmp(first, "bytes") && json_array_size(codecs) == 1u + r->index_sum &&
+	       (!at || r->index_first || !strcmp(at, "end"));
+}
+
+static int take_shard(struct reading *r, const json_t *config)
+{
+	r->sharded = true;
+	if (!take_index(r, config))
+		r->entry.why = "the index of its shards has a codec that is not known";
+	if (!take_numbers(json_object_get(config, "chunk_shape"), r->entry.ndim, 1, r->inner))
+		return refuse(r, "sharding_indexed.chunk_shape");
+	for (unsigned i = 0; i < r->entry.ndim; i++)
+		if (r->chunk[i] % r->inner[i])
+			return refuse(r, "sharding_indexed.chunk_shape");
+	return take_codecs(r, json_object_get(config, "codecs"), true);
+}
+
+static int take_codecs(struct reading *r, const json_t *codecs, bool inside)
+{
+	const json_t *codec;
+	int rc = 0;
+	size_t i;
+
+	if (!json_is_array(codecs))
+		return refuse(r, "codecs");
+	json_array_foreach(codecs, i, codec)
+	{
+		const char *name = json_string_value(json_object_get(codec, "name")), *endian;
+		const json_t *config = json_object_get(codec, "configuration");
+
+		if (!name)
+			return refuse(r, "codecs");
+		if (!strcmp(name, "bytes")) {
+			endian = json_string_value(json_object_get(config, "endian"));
+			r->entry.big_endian = endian && !strcmp(endian, "big");
+		} else if (!strcmp(name, "transpose") && i == 0) {
+			rc = take_order(r, json_object_get(config, "order")) ? 0 : refuse(r, "transpose.order");
+		} else if (!strcmp(name, "sharding_indexed") && !inside && json_array_size(codecs) == 1) {
+			rc = take_shard(r, config);
+		} else {
+			rc = add_codec(r, name);
+		}
+		if (rc)
+			return rc;
+	}
+	return 0;
+}
+
+// --- Chunks -----------------------------------------------------------------------------------------------------------
+
+// The place in the grid that the name of a file below the directory has. False: it is no chunk.
+static bool parse_key(const struct reading *r, const char *key, uint64_t place[CKPT_ARRAY_DIMS_MAX])
+{
+	unsigned ndim = r->entry.ndim;
+
+	if (r->named_c && *key++ != 'c')
+		return false;
+	if (!ndim)
+		return r->named_c ? !*key : !strcmp(key, "0");
+	for (unsigned i = 0; i < ndim; i++) {
+		const char *begin;
+
+		if ((i || r->named_c) && *key++ != r->separator)
+			return false;
+		begin = key;
+		place[i] = 0;
+		while (*key >= '0' && *key <= '9' && key - begin < 18)
+			place[i] = place[i] * 10 + (uint64_t)(*key++ - '0');
+		if (key == begin || (*begin == '0' && key > begin + 1))
+			return false;
+	}
+	return !*key;
+}
+
+// A piece of the array: the encoded chunk that begins at `start`.
+static int add_chunk(struct reading *r, const char *path, const uint64_t *start, uint64_t offset, uint64_t bytes)
+{
+	uint64_t extent[CKPT_ARRAY_DIMS_MAX], strides[CKPT_ARRAY_DIMS_MAX], step = 1;
+	struct ckpt_piece piece = {
+		.file = path, .offset = offset, .bytes = bytes, .start = start, .extent = extent, .strides = strides};
+
+	for (unsigned i = 0; i < r->entry.ndim; i++) {
+		if (start[i] >= r->shape[i])
+			return 0; // of a larger array that was made smaller
+		extent[i] = MIN(r->inner[i], r->shape[i] - start[i]);
+	}
+	for (unsigned i = r->entry.ndim; i-- > 0;) {
+		strides[r->order[i]] = step;
+		step *= r->inner[r->order[i]];
+	}
+	memcpy(piece.codecs, r->codecs, sizeof(piece.codecs));
+	if (!r->codec_count && bytes != step * ckpt_dtype_width(r->entry.dtype)) {
+		r->why = "a chunk has not as many bytes as its shape says";
+		return 0;
+	}
+	return ckpt_catalog_add_piece(r->catalog, &piece);
+}
+
+static uint64_t chunks_of_shard(const struct reading *r)
+{
+	uint64_t count = 1;
+
+	for (unsigned i = 0; i < r->entry.ndim; i++)
+		count *= r->chunk[i] / r->inner[i]; // no more than elements of a chunk
+	return count;
+}
+
+// 1: the shard is too short.
+static int read_index(struct reading *r, const char *path, uint64_t bytes, uint64_t count)
+{
+	const struct ckpt_catalog_files *files = r->catalog->files;
+	uint64_t index = count * 16 + (r->index_sum ? 4 : 0);
+	struct ckpt_source source;
+	int rc;
+
+	if (bytes < index)
+		return 1;
+	rc = files->open(files->arg, path, &source);
+	if (rc)
+		return rc == -ENOENT ? 1 : rc;
+	rc = ckpt_source_read(&source, r->index_first ? 0 : bytes - index, r->index, (size_t)count * 16);
+	files->close(files->arg, &source);
+	return rc == -EINVAL || rc == -ENODATA ? 1 : rc;
+}
+
+static int add_shard(struct reading *r, const char *path, uint64_t bytes, const uint64_t *start)
+{
+	uint64_t count = chunks_of_shard(r), at[CKPT_ARRAY_DIMS_MAX];
+	int rc = read_index(r, path, bytes, count);
+
+	if (rc == 1)
+		r->why = "a shard is shorter than its index";
+	for (uint64_t k = 0; k < count && !rc; k++) {
+		uint64_t offset = r->index[2 * k], len = r->index[2 * k + 1], rest = k;
+
+		if (offset == MISSING && len == MISSING)
+			continue;
+		if (offset > bytes || len > bytes - offset) {
+			r->why = "a chunk lies outside of its shard";
+			return 0;
+		}
+		for (unsigned i = r->entry.ndim; i-- > 0;) {
+			uint64_t across = r->chunk[i] / r->inner[i];
+
+			at[i] = start[i] + rest % across * r->inner[i];
+			rest /= across;
+		}
+		rc = add_chunk(r, path, at, offset, len);
+	}
+	return rc == 1 ? 0 : rc;
+}
+
+static int take_file(void *arg, const char *path, uint64_t bytes)
+{
+	uint64_t place[CKPT_ARRAY_DIMS_MAX];
+	struct reading *r = arg;
+	size_t dir = r->catalog->dir_len ? r->catalog->dir_len + 1 : 0;
+
+	if (r->why || strlen(path) <= dir || !parse_key(r, path + dir, place))
+		return 0;
+	for (unsigned i = 0; i < r->entry.ndim; i++)
+		if (__builtin_mul_overflow(place[i], r->chunk[i], &place[i]))
+			return 0;
+	return r->sharded ? add_shard(r, path, bytes, place) : add_chunk(r, path, place, 0, bytes);
+}
+
+// --- The array --------------------------------------------------------------------------------------------------------
+
+static int add_array(struct reading *r)
+{
+	const struct ckpt_catalog_files *files = r->catalog->files;
+	uint64_t elements, bytes;
+	CLEANUP_FREE char *dir = strndup(r->catalog->path, r->catalog->dir_len);
+	int rc;
+
+	if (!dir)
+		return -ENOMEM;
+	if (!ckpt_array_elements(r->chunk, r->entry.ndim, &elements) ||
+	    __builtin_mul_overflow(elements, (uint64_t)16, &bytes))
+		return refuse(r, "chunks");
+	if (r->sharded && chunks_of_shard(r) > INDEX_BYTES_MAX / 16)
+		r->entry.why = "its shards have too many chunks";
+	r->entry.tree = ".";
+	r->entry.name = *dir ? dir : ".";
+	r->entry.name_len = strlen(r->entry.name);
+	r->entry.shape = r->shape;
+	if (!r->entry.dtype && !r->entry.why)
+		r->entry.why = "its dtype has no equal here";
+	rc = ckpt_catalog_add(r->catalog, &r->entry);
+	if (rc || r->entry.why)
+		return rc;
+	r->index = r->sharded ? malloc((size_t)chunks_of_shard(r) * 16) : NULL;
+	if (r->sharded && !r->index)
+		return -ENOMEM;
+	rc = files->each(files->arg, dir, take_file, r);
+	free(r->index);
+	return rc || !r->why ? rc : ckpt_catalog_note(r->catalog, "%s", r->why);
+}
+
+// --- Version 2 --------------------------------------------------------------------------------------------------------
+
+// "<f4", "|b1", or a name that NumPy does not have: "bfloat16".
+static int take_dtype2(struct reading *r, const json_t *json)
+{
+	const char *dtype = json_string_value(json_object_get(json, "dtype"));
+
+	if (!dtype) {
+		r->entry.why = "its elements are no numbers";
+		return json_is_array(json_object_get(json, "dtype")) ? 0 : refuse(r, "dtype");
+	}
+	if (!strchr("<>|", *dtype) || strlen(dtype) < 3) {
+		r->entry.dtype = ckpt_torch_dtype(dtype, strlen(dtype));
+		return 0;
+	}
+	r->entry.big_endian = *dtype == '>' && strcmp(dtype + 2, "1");
+	if (strspn(dtype + 2, "0123456789") == strlen(dtype + 2) && strlen(dtype) < 6)
+		r->entry.dtype = ckpt_npy_number(dtype[1], strtoull(dtype + 2, NULL, 10));
+	return 0;
+}
+
+static int read_version2(struct reading *r, const json_t *json)
+{
+	const json_t *compressor = json_object_get(json, "compressor"), *filters = json_object_get(json, "filters");
+	const char *order = json_string_value(json_object_get(json, "order")),
+		   *separator = json_string_value(json_object_get(json, "dimension_separator")),
+		   *id = json_string_value(json_object_get(compressor, "id"));
+	int rc = take_shape(r, json);
+
+	if (!rc)
+		rc = take_dtype2(r, json);
+	if (rc)
+		return rc;
+	if (json_integer_value(json_object_get(json, "zarr_format")) != 2)
+		return refuse(r, "zarr_format");
+	if (!take_numbers(json_object_get(json, "chunks"), r->entry.ndim, 1, r->chunk))
+		return refuse(r, "chunks");
+	memcpy(r->inner, r->chunk, sizeof(r->inner));
+	for (unsigned i = 0; order && *order == 'F' && i < r->entry.ndim; i++)
+		r->order[i] = (uint8_t)(r->entry.ndim - 1 - i);
+	if (json_array_size(filters))
+		r->entry.why = "its chunks have filters";
+	if (json_is_object(compressor))
+		rc = id ? add_codec(r, id) : refuse(r, "compressor");
+	r->separator = separator && *separator == '/' ? '/' : '.';
+	take_fill(r, json_object_get(json, "fill_value"));
+	return rc ? rc : add_array(r);
+}
+
+// --- Version 3 --------------------------------------------------------------------------------------------------------
+
+static int take_keys(struct reading *r, const json_t *json)
+{
+	const json_t *encoding = json_object_get(json, "chunk_key_encoding");
+	const char *name = json_string_value(json_object_get(encoding, "name")),
+		   *separator =
+			   json_string_value(json_object_get(json_object_get(encoding, "configuration"), "separator"));
+
+	if (!name || (strcmp(name, "default") && strcmp(name, "v2")))
+		return refuse(r, "chunk_key_encoding");
+	r->named_c = !strcmp(name, "default");
+	r->separator = separator ? *separator : r->named_c ? '/' : '.';
+	return r->separator == '/' || r->separator == '.' ? 0 : refuse(r, "chunk_key_encoding");
+}
+
+static int take_grid(struct reading *r, const json_t *json)
+{
+	const json_t *grid = json_object_get(json, "chunk_grid");
+	const char *name = json_string_value(json_object_get(grid, "name"));
+
+	if (!name || strcmp(name, "regular") ||
+	    !take_numbers(json_object_get(json_object_get(grid, "configuration"), "chunk_shape"), r->entry.ndim, 1,
+			  r->chunk))
+		return refuse(r, "chunk_grid");
+	memcpy(r->inner, r->chunk, sizeof(r->inner));
+	return 0;
+}
+
+static int read_version3(struct reading *r, const json_t *json)
+{
+	const char *node = json_string_value(json_object_get(json, "node_type")),
+		   *dtype = json_string_value(json_object_get(json, "data_type"));
+	int rc;
+
+	if (json_integer_value(json_object_get(json, "zarr_format")) != 3 || !node)
+		return refuse(r, "zarr_format");
+	if (!strcmp(node, "group"))
+		return 0;
+	rc = take_shape(r, json);
+	if (!rc)
+		rc = take_grid(r, json);
+	if (!rc)
+		rc = take_keys(r, json);
+	r->entry.dtype = dtype ? ckpt_torch_dtype(dtype, strlen(dtype)) : CKPT_DTYPE_NONE;
+	if (!rc)
+		rc = take_codecs(r, json_object_get(json, "codecs"), false);
+	if (json_array_size(json_object_get(json, "storage_transformers")))
+		r->entry.why = "it has storage transformers";
+	take_fill(r, json_object_get(json, "fill_value"));
+	return rc ? rc : add_array(r);
+}
+
+static int read_zarr(struct ckpt_catalog_reading *catalog, const char *format,
+		     int (*read)(struct reading *r, const json_t *json))
+{
+	struct reading r = {.catalog = catalog, .entry.format = format};
+	json_t *json = NULL;
+	int rc = load(catalog, &json);
+
+	if (!rc)
+		rc = read(&r, json);
+	json_decref(json);
+	return rc;
+}
+
+static int read_zarr2(struct ckpt_catalog_reading *r)
+{
+	return read_zarr(r, "zarr2", read_version2);
+}
+
+static int read_zarr3(struct ckpt_catalog_reading *r)
+{
+	return read_zarr(r, "zarr3", read_version3);
+}
+
+static bool is_zarr2(const struct ckpt_catalog_reading *r)
+{
+	return !strcmp(r->base, ".zarray");
+}
+
+static bool is_zarr3(const struct ckpt_catalog_reading *r)
+{
+	return !strcmp(r->base, "zarr.json");
+}
+
+const struct ckpt_catalog_format ckpt_catalog_zarr2 = {"zarr2", is_zarr2, read_zarr2};
+const struct ckpt_catalog_format ckpt_catalog_zarr3 = {"zarr3", is_zarr3, read_zarr3};
