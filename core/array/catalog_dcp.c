@@ -15,6 +15,9 @@
 
 #include <stdio.h>
 
+#define ATTRIBUTES_MAX 64    // of an object
+#define STORED_NAME_MAX 1024 // bytes; names are compared often
+
 struct stored { // a pair of storage_data
 	ckpt_value name, offset, info;
 };
@@ -91,16 +94,17 @@ static const struct file *find_file(struct reading *r, ckpt_value relative_path)
 
 static ckpt_value attribute(const struct ckpt_pickle *p, ckpt_value object, const char *name)
 {
-	ckpt_value value = 0;
+	ckpt_value state = ckpt_value_state(p, object), value = 0;
 
-	return ckpt_value_get(p, ckpt_value_state(p, object), name, &value) ? value : 0;
+	// Many objects may share one large dictionary.
+	return ckpt_value_count(p, state) <= 2 * ATTRIBUTES_MAX && ckpt_value_get(p, state, name, &value) ? value : 0;
 }
 
 static int compare_text(const struct ckpt_pickle *p, ckpt_value one, ckpt_value other)
 {
 	size_t a_len = 0, b_len = 0;
 	const char *a = ckpt_value_text(p, one, &a_len), *b = ckpt_value_text(p, other, &b_len);
-	int order = a && b ? memcmp(a, b, MIN(a_len, b_len)) : 0;
+	int order = a && b && a != b ? memcmp(a, b, MIN(a_len, b_len)) : 0;
 
 	return order ? order : (a_len > b_len) - (a_len < b_len);
 }
@@ -134,7 +138,8 @@ static bool is_pair(const struct ckpt_pickle *p, const struct stored *s)
 {
 	size_t len;
 
-	return ckpt_value_text(p, s->name, &len) && ckpt_value_count(p, s->offset) <= CKPT_ARRAY_DIMS_MAX &&
+	return ckpt_value_text(p, s->name, &len) && len <= STORED_NAME_MAX &&
+	       ckpt_value_count(p, s->offset) <= CKPT_ARRAY_DIMS_MAX &&
 	       ckpt_value_kind(p, s->offset) != CKPT_VALUE_DICT;
 }
 

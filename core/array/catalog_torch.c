@@ -17,6 +17,8 @@
 
 #define DEPTH_MAX 256         // of values in each other
 #define VISITS_MAX (4u << 20) // of values on all paths
+#define VISIT_BYTES 256       // of a key, that cost as much as one more
+#define FLAGS_MAX 64          // of the metadata of a tensor
 #define WRAPS_MAX 8           // a parameter of a subclass of a tensor ...
 #define LEGACY_BYTES 15       // of the pickle that torch.save() without a zip begins with
 #define NAME_PART_MAX 32      // digits of a number
@@ -346,7 +348,9 @@ static bool has_flag(const struct ckpt_pickle *p, ckpt_value metadata, const cha
 	ckpt_value value;
 	int64_t flag;
 
-	return ckpt_value_get(p, metadata, key, &value) && ckpt_value_int(p, value, &flag) && flag;
+	// Many tensors may share one large dictionary.
+	return ckpt_value_count(p, metadata) <= 2 * FLAGS_MAX && ckpt_value_get(p, metadata, key, &value) &&
+	       ckpt_value_int(p, value, &flag) && flag;
 }
 
 // The arguments of _rebuild_tensor(), _v2() or _v3(); version 1, 2 or 3.
@@ -519,6 +523,7 @@ static bool join(struct reading *r, const char *key, size_t len, unsigned depth)
 		r->name[r->name_len++] = '.';
 	memcpy(r->name + r->name_len, key, len);
 	r->name_len += len;
+	r->visits += len / VISIT_BYTES; // one long key may stand in many places
 	return true;
 }
 
@@ -601,12 +606,12 @@ static int visit(struct reading *r, ckpt_value value, unsigned depth)
 	uint8_t *byte = &r->on_path[value / 8], bit = (uint8_t)(1u << value % 8);
 	int rc;
 
+	if (r->visits++ >= VISITS_MAX)
+		return ckpt_catalog_refuse(r->catalog, "data.pkl", "too many paths lead to its values");
 	if (*byte & bit)
 		return 0;
 	if (depth > DEPTH_MAX)
 		return ckpt_catalog_refuse(r->catalog, "data.pkl", "its values are nested too deep");
-	if (r->visits++ == VISITS_MAX)
-		return ckpt_catalog_refuse(r->catalog, "data.pkl", "too many paths lead to its values");
 	*byte |= bit;
 	rc = visit_inside(r, value, depth);
 	*byte &= (uint8_t)~bit;

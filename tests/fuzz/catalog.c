@@ -8,7 +8,8 @@
 
 #define HEAD_BYTES 2
 
-static const char *const names[] = {"a.npy", "b.npz", "c.safetensors", "d.pt", "e.gguf"};
+static const char *const names[] = {"a.npy",  "b.npz",       "c.safetensors", "d.pt",
+				    "e.gguf", "s/.metadata", "s/.zarray",     "s/zarr.json"};
 
 static void wrap(struct ckpt_bytes *file, const uint8_t *data, size_t len)
 {

@@ -2,6 +2,7 @@
 
 #include <assert.h>
 #include <errno.h>
+#include <stdio.h>
 #include <string.h>
 
 static int open_bytes(void *arg, const char *path, struct ckpt_source *ret_source)
@@ -17,18 +18,24 @@ static void close_bytes(void *arg, struct ckpt_source *source)
 	(void)source;
 }
 
-static int each_none(void *arg, const char *dir, int (*fn)(void *, const char *, uint64_t), void *fn_arg)
+// Names that chunks and pieces have; each of them has the bytes of the one file.
+static int each_name(void *arg, const char *dir, int (*fn)(void *, const char *, uint64_t), void *fn_arg)
 {
-	(void)arg;
-	(void)dir;
-	(void)fn;
-	(void)fn_arg;
-	return 0;
+	static const char *const names[] = {"__0_0.distcp", "0", "0.0", "1.0", "c/0", "c/0/0", "c/1/0", ".zarray"};
+	struct ckpt_bytes *b = arg;
+	char path[300];
+	int rc = 0;
+
+	for (size_t i = 0; i < sizeof(names) / sizeof(*names) && !rc; i++) {
+		snprintf(path, sizeof(path), "%s%s%s", dir, *dir ? "/" : "", names[i]);
+		rc = fn(fn_arg, path, b->len + b->zeros);
+	}
+	return rc;
 }
 
 int ckpt_catalog_of_bytes(struct ckpt_bytes *b, const char *path, struct ckpt_catalog **ret_catalog)
 {
-	const struct ckpt_catalog_files files = {open_bytes, close_bytes, each_none, b};
+	const struct ckpt_catalog_files files = {open_bytes, close_bytes, each_name, b};
 	struct ckpt_catalog *c = NULL;
 	int rc = ckpt_catalog_new(&c);
 
@@ -70,7 +77,7 @@ void ckpt_walk_catalog(const struct ckpt_catalog *c, uint64_t file_bytes)
 	for (size_t i = 0; i < ckpt_catalog_count(c); i++) {
 		ckpt_catalog_get(c, i, &a);
 		assert(a.ndim <= CKPT_ARRAY_DIMS_MAX && strlen(a.name) <= UINT16_MAX && *a.tree && *a.format);
-		assert(a.why || (a.dtype && a.pieces));
+		assert(a.why || a.dtype);
 		for (size_t k = 0; k < a.pieces; k++) {
 			ckpt_catalog_piece(c, i, k, &p);
 			walk_piece(&a, &p, file_bytes);

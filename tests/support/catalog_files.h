@@ -1,4 +1,4 @@
-// One file in memory as a step, for catalogs; and a walk over all that a catalog promises.
+// One file in memory as a step, for catalogs: the chunks and pieces that stand beside it have its bytes, too; and a walk over all that a catalog promises.
 #pragma once
 
 #include "tests/support/array_files.h"

@@ -213,6 +213,28 @@ START_TEST(what_takes_long_to_walk_is_refused_soon)
 		ckpt_bytes_text(&b, "a");
 	ckpt_bytes_text(&b, ".");
 	check_pickle_refused(b.data, b.len, "deep");
+	// Two lists that have each other a million times.
+	b.len = 0;
+	ckpt_bytes_add(&b, "\x80\x02]q\0]q\1(", 9);
+	for (int i = 0; i < 1000000; i++)
+		ckpt_bytes_add(&b, "h\0", 2);
+	ckpt_bytes_add(&b, "e0h\0(", 5);
+	for (int i = 0; i < 1000000; i++)
+		ckpt_bytes_add(&b, "h\1", 2);
+	ckpt_bytes_text(&b, "e.");
+	check_pickle_refused(b.data, b.len, "paths");
+	// One long key a million times.
+	b.len = 0;
+	ckpt_bytes_add(&b, "\x80\x02X\x60\xea\0\0", 7);
+	ckpt_bytes_fill(&b, 60000, 1);
+	ckpt_bytes_add(&b,
+		       "q\0"
+		       "0}(",
+		       5);
+	for (int i = 0; i < 1000000; i++)
+		ckpt_bytes_add(&b, "h\0N", 3);
+	ckpt_bytes_text(&b, "u.");
+	check_pickle_refused(b.data, b.len, "paths");
 	clock_gettime(CLOCK_MONOTONIC, &end);
 	ck_assert_int_lt(end.tv_sec - begin.tv_sec, 20); // of a sanitizer on a busy machine
 	free(b.data);
@@ -343,6 +365,260 @@ START_TEST(a_long_header_of_gguf_is_refused_soon)
 }
 END_TEST
 
+// --- dcp --------------------------------------------------------------------------------------------------------------
+
+static void begin_object(struct ckpt_bytes *b, const char *class)
+{
+	ckpt_bytes_text(b, "c");
+	ckpt_bytes_text(b, class);
+	ckpt_bytes_text(b, "\n)\x81}(");
+}
+
+static void pair(struct ckpt_bytes *b, const char *key, int64_t n)
+{
+	text(b, key);
+	number(b, n);
+}
+
+static void two(struct ckpt_bytes *b, const char *key, int64_t one, int64_t other)
+{
+	text(b, key);
+	number(b, one);
+	number(b, other);
+	ckpt_bytes_text(b, "\x86");
+}
+
+struct slice {
+	const char *path;
+	int64_t offset, length, at[2], size[2];
+};
+
+// "w" of 2 times 3 float32, in one piece.
+static void put_dcp(const struct slice *s)
+{
+	struct ckpt_bytes b = {0};
+
+	ckpt_bytes_text(&b, "\x80\x02");
+	begin_object(&b, "torch.distributed.checkpoint.metadata\nMetadata");
+	text(&b, "state_dict_metadata");
+	ckpt_bytes_text(&b, "}(");
+	text(&b, "w");
+	begin_object(&b, "m\nTensorStorageMetadata");
+	text(&b, "properties");
+	ckpt_bytes_text(&b, "cm\nTensorProperties\n)\x81(ctorch\nfloat32\ntb");
+	two(&b, "size", 2, 3);
+	text(&b, "chunks");
+	ckpt_bytes_text(&b, "](");
+	begin_object(&b, "m\nChunkStorageMetadata");
+	two(&b, "offsets", s->at[0], s->at[1]);
+	two(&b, "sizes", s->size[0], s->size[1]);
+	ckpt_bytes_text(&b, "ubeubu");
+	text(&b, "storage_data");
+	ckpt_bytes_text(&b, "}(");
+	begin_object(&b, "m\nMetadataIndex");
+	text(&b, "fqn");
+	text(&b, "w");
+	two(&b, "offset", 0, 0);
+	ckpt_bytes_text(&b, "ub");
+	begin_object(&b, "m\n_StorageInfo");
+	text(&b, "relative_path");
+	text(&b, s->path);
+	pair(&b, "offset", s->offset);
+	pair(&b, "length", s->length);
+	ckpt_bytes_text(&b, "ubuub.");
+	file.len = file.zeros = 0;
+	ckpt_bytes_add(&file, b.data, b.len);
+	free(b.data);
+}
+
+START_TEST(dcp_lists_what_it_cannot_read_with_the_reason)
+{
+	static const struct {
+		struct slice s;
+		const char *why;
+	} wrong[] = {
+		{{"__0_1.distcp", 0, 8, {0, 0}, {2, 3}}, "missing"},
+		{{"../s/__0_0.distcp", 0, 8, {0, 0}, {2, 3}}, "missing"},
+		{{"/etc/passwd", 0, 8, {0, 0}, {2, 3}}, "missing"},
+		{{"__0_0.distcp", 0, 1 << 20, {0, 0}, {2, 3}}, "outside of its file"},
+		{{"__0_0.distcp", INT64_MAX, INT64_MAX, {0, 0}, {2, 3}}, "outside of its file"},
+		{{"__0_0.distcp", -1, 8, {0, 0}, {2, 3}}, "where"},
+		{{"__0_0.distcp", 0, 8, {1, 0}, {1, 3}}, "lacks a piece"},
+		{{"__0_0.distcp", 0, 8, {0, 0}, {-1, 3}}, "box"},
+	};
+	struct ckpt_piece piece;
+
+	put_dcp(&(struct slice){"__0_0.distcp", 4, 8, {0, 0}, {2, 3}});
+	read_as("s/.metadata");
+	ck_assert_ptr_null(array_at(0).why);
+	ck_assert_str_eq(array_at(0).tree, "s");
+	ckpt_catalog_piece(c, 0, 0, &piece);
+	ck_assert_str_eq(piece.file, "s/__0_0.distcp");
+	ck_assert(piece.offset == 4 && piece.bytes == 8 && piece.codecs[0] == CKPT_PIECE_TORCH);
+	for (size_t i = 0; i < ARRAY_LEN(wrong); i++) {
+		put_dcp(&wrong[i].s);
+		read_as("s/.metadata");
+		ck_assert_msg(array_at(0).why && strstr(array_at(0).why, wrong[i].why), "%zu: %s", i, array_at(0).why);
+		ck_assert_uint_eq(array_at(0).pieces, 0);
+	}
+	put_dcp(&(struct slice){"__0_0.distcp", 0, 8, {0, 0}, {3, 3}});
+	check_refused("s/.metadata", "box", "w has a piece outside");
+	put_torch("\x80\2N.", 4);
+	file.len = 0;
+	ckpt_bytes_add(&file, "\x80\2N.", 4);
+	file.zeros = 0;
+	check_refused("s/.metadata", "pickle", "no Metadata");
+}
+END_TEST
+
+// A hundred thousand pieces whose place stands in one dictionary of as many items.
+START_TEST(dcp_that_takes_long_is_refused_soon)
+{
+	struct ckpt_bytes b = {0};
+	struct timespec begin, end;
+
+	ckpt_bytes_add(&b, "\x80\x02}q\0(", 6);
+	for (int i = 0; i < 200000; i++)
+		ckpt_bytes_add(&b, "K\1K\1", 4);
+	text(&b, "fqn");
+	text(&b, "w");
+	ckpt_bytes_add(&b,
+		       "u0cm\nn\n)\x81h\0bq\1"
+		       "0",
+		       14);
+	begin_object(&b, "torch.distributed.checkpoint.metadata\nMetadata");
+	text(&b, "storage_data");
+	ckpt_bytes_text(&b, "}(");
+	for (int i = 0; i < 200000; i++)
+		ckpt_bytes_add(&b, "h\1h\1", 4);
+	ckpt_bytes_text(&b, "uub.");
+	file.len = file.zeros = 0;
+	ckpt_bytes_add(&file, b.data, b.len);
+	clock_gettime(CLOCK_MONOTONIC, &begin);
+	check_refused("s/.metadata", "storage_data", "MetadataIndex");
+	clock_gettime(CLOCK_MONOTONIC, &end);
+	ck_assert_int_lt(end.tv_sec - begin.tv_sec, 20);
+	free(b.data);
+}
+END_TEST
+
+// The bytes of a piece are a torch.save(); what is none stays as it is.
+START_TEST(a_piece_of_dcp_is_resolved_or_refused)
+{
+	uint64_t strides[CKPT_ARRAY_DIMS_MAX], shape[] = {1, 2}, start[] = {0, 0};
+	struct ckpt_catalog_array a = {.dtype = CKPT_DTYPE_F32, .ndim = 2, .shape = shape};
+	struct ckpt_piece piece = {.start = start, .extent = shape, .codecs = {CKPT_PIECE_TORCH}}, was;
+	struct ckpt_source source;
+	bool big;
+
+	put_tensor(&(struct tensor){"FloatStorage", "0", 2, 0, {1, 2}, {2, 1}});
+	source = ckpt_bytes_source(&file);
+	piece.bytes = source.bytes;
+	was = piece;
+	ck_ok(ckpt_piece_resolve(&source, &a, &piece, strides, &big));
+	ck_assert(piece.codecs[0] == CKPT_PIECE_RAW && piece.bytes == 8 && !big && strides[0] == 2);
+	ck_assert(!memcmp(file.data + piece.offset, "01234567", 8));
+	piece = was;
+	shape[0] = 2;
+	ck_error(ckpt_piece_resolve(&source, &a, &piece, strides, &big), EINVAL);
+	shape[0] = 1;
+	a.dtype = CKPT_DTYPE_I32;
+	ck_error(ckpt_piece_resolve(&source, &a, &piece, strides, &big), EINVAL);
+	a.dtype = CKPT_DTYPE_F32;
+	piece.bytes++;
+	ck_error(ckpt_piece_resolve(&source, &a, &piece, strides, &big), EINVAL);
+	piece.bytes -= 2;
+	ck_error(ckpt_piece_resolve(&source, &a, &piece, strides, &big), EINVAL);
+	ck_assert_int_eq(piece.codecs[0], CKPT_PIECE_TORCH);
+}
+END_TEST
+
+// --- zarr -------------------------------------------------------------------------------------------------------------
+
+static void put_text(const char *s)
+{
+	file.len = file.zeros = 0;
+	ckpt_bytes_text(&file, s);
+}
+
+#define ZARR2(shape, chunks, dtype, more)                                                                              \
+	"{\"zarr_format\":2,\"shape\":" shape ",\"chunks\":" chunks ",\"dtype\":" dtype                                \
+	",\"compressor\":{\"id\":\"zstd\"},\"order\":\"C\",\"fill_value\":0" more "}"
+#define ZARR3(shape, chunk, codecs)                                                                                    \
+	"{\"zarr_format\":3,\"node_type\":\"array\",\"shape\":" shape ",\"data_type\":\"int8\",\"fill_value\":7,"      \
+	"\"chunk_key_encoding\":{\"name\":\"default\"},\"chunk_grid\":{\"name\":\"regular\",\"configuration\":"        \
+	"{\"chunk_shape\":" chunk "}},\"codecs\":" codecs "}"
+#define SHARDED(chunk)                                                                                                 \
+	"[{\"name\":\"sharding_indexed\",\"configuration\":{\"chunk_shape\":" chunk                                    \
+	",\"codecs\":[{\"name\":\"bytes\"}],"                                                                          \
+	"\"index_codecs\":[{\"name\":\"bytes\"}]}}]"
+
+START_TEST(zarr_that_breaks_a_rule_says_where)
+{
+	static const struct {
+		const char *path, *json, *field;
+	} wrong[] = {
+		{"s/.zarray", "", "JSON"},
+		{"s/.zarray", "[", "JSON"},
+		{"s/.zarray", "{\"zarr_format\":2}", "shape"},
+		{"s/.zarray", ZARR2("[-1,2]", "[1,2]", "\"<f4\"", ""), "shape"},
+		{"s/.zarray", ZARR2("[4,4]", "[0,2]", "\"<f4\"", ""), "chunks"},
+		{"s/.zarray", ZARR2("[4,4]", "[2]", "\"<f4\"", ""), "chunks"},
+		{"s/.zarray", ZARR2("[4,4]", "[9223372036854775807,9]", "\"<f4\"", ""), "chunks"},
+		{"s/.zarray", ZARR2("[9223372036854775807,9]", "[1,1]", "\"<f4\"", ""), "shape"},
+		{"s/.zarray", ZARR2("[4,4]", "[2,2]", "4", ""), "dtype"},
+		{"s/.zarray", ZARR2("[4]", "[2]", "\"<f4\"", ",\"shape\":[2]"), "JSON"},
+		{"s/zarr.json", "{\"zarr_format\":3}", "zarr_format"},
+		{"s/zarr.json", ZARR3("[4]", "[4,4]", "[{\"name\":\"bytes\"}]"), "chunk_grid"},
+		{"s/zarr.json", ZARR3("[4]", "[4]", "{}"), "codecs"},
+		{"s/zarr.json", ZARR3("[4]", "[4]", "[{}]"), "codecs"},
+		{"s/zarr.json", ZARR3("[4]", "[4]", SHARDED("[3]")), "sharding_indexed.chunk_shape"},
+		{"s/zarr.json", ZARR3("[4]", "[4]", SHARDED("[0]")), "sharding_indexed.chunk_shape"},
+		{"s/zarr.json",
+		 ZARR3("[4,4]", "[4,4]",
+		       "[{\"name\":\"transpose\",\"configuration\":{\"order\":[0,0]}},{\"name\":\"bytes\"}]"),
+		 "transpose.order"},
+	};
+
+	for (size_t i = 0; i < ARRAY_LEN(wrong); i++) {
+		put_text(wrong[i].json);
+		check_refused(wrong[i].path, wrong[i].field, "");
+	}
+	put_text("{\"zarr_format\":3,\"node_type\":\"group\"}");
+	read_as("s/zarr.json");
+	ck_assert_uint_eq(ckpt_catalog_count(c) + ckpt_catalog_faults(c), 0);
+}
+END_TEST
+
+START_TEST(zarr_lists_what_it_cannot_read_with_the_reason)
+{
+	static const struct {
+		const char *path, *json, *why;
+	} wrong[] = {
+		{"s/.zarray", ZARR2("[4,4]", "[2,2]", "\"<U4\"", ""), "dtype"},
+		{"s/.zarray", ZARR2("[4,4]", "[2,2]", "[[\"a\",\"<f4\"]]", ""), "no numbers"},
+		{"s/.zarray", ZARR2("[4,4]", "[2,2]", "\"<f4\"", ",\"filters\":[{\"id\":\"delta\"}]"), "filters"},
+		{"s/zarr.json", ZARR3("[4]", "[4]", "[{\"name\":\"bytes\"},{\"name\":\"own\"}]"), "codec"},
+		{"s/zarr.json", ZARR3("[4]", "[4]", "[{\"name\":\"bytes\"}]"), "bytes as its shape"},
+		{"s/zarr.json", ZARR3("[4]", "[4]", SHARDED("[2]")), "outside of its shard"},
+		{"s/zarr.json", ZARR3("[4]", "[400]", SHARDED("[2]")), "shorter than its index"},
+		{"s/zarr.json", ZARR3("[4]", "[4294967296]", SHARDED("[1]")), "too many chunks"},
+	};
+
+	for (size_t i = 0; i < ARRAY_LEN(wrong); i++) {
+		put_text(wrong[i].json);
+		read_as(wrong[i].path);
+		ck_assert_msg(array_at(0).why && strstr(array_at(0).why, wrong[i].why), "%zu: %s", i, array_at(0).why);
+	}
+	put_text(ZARR2("[3,2]", "[2,2]", "\"<f4\"", ""));
+	read_as("s/.zarray");
+	ck_assert(!array_at(0).why && array_at(0).pieces == 2 && array_at(0).fill);
+	ck_assert_str_eq(array_at(0).name, "s");
+	read_as(".zarray");
+	ck_assert_str_eq(array_at(0).name, ".");
+}
+END_TEST
+
 // --- All --------------------------------------------------------------------------------------------------------------
 
 static void put_sample(int which)
@@ -359,17 +635,27 @@ static void put_sample(int which)
 	case 2:
 		put_tensor(&(struct tensor){"FloatStorage", "0", 2, 0, {1, 2}, {2, 1}});
 		return;
-	default:
+	case 3:
 		begin_gguf(3, 1, 0);
 		gguf_tensor(16, 0, 0);
+		return;
+	case 4:
+		put_dcp(&(struct slice){"__0_0.distcp", 0, 8, {0, 0}, {2, 3}});
+		return;
+	case 5:
+		put_text(ZARR2("[3,2]", "[2,2]", "\"<f4\"", ""));
+		return;
+	default:
+		put_text(ZARR3("[4]", "[4]", SHARDED("[2]")));
 	}
 }
 
-static const char *const paths[] = {"a.npy", "a.safetensors", "a.pt", "a.gguf"};
+static const char *const paths[] = {"a.npy",       "a.safetensors", "a.pt",       "a.gguf",
+				    "s/.metadata", "s/.zarray",     "s/zarr.json"};
 
 START_TEST(what_cannot_be_read_is_told)
 {
-	for (int which = 0; which < 4; which++) {
+	for (int which = 0; which < (int)ARRAY_LEN(paths); which++) {
 		put_sample(which);
 		for (file.fails_at = 1; ckpt_catalog_of_bytes(&file, paths[which], &c); file.fails_at++)
 			ck_error(ckpt_catalog_of_bytes(&file, paths[which], &c), EIO);
@@ -383,7 +669,7 @@ END_TEST
 
 START_TEST(without_memory_nothing_is_said)
 {
-	for (int which = 0; which < 4; which++) {
+	for (int which = 0; which < (int)ARRAY_LEN(paths); which++) {
 		put_sample(which);
 		for (uint64_t n = 1;; n++) {
 			int rc;
@@ -404,7 +690,7 @@ END_TEST
 
 START_TEST(no_file_that_is_cut_off_ends_the_reader)
 {
-	for (int which = 0; which < 4; which++) {
+	for (int which = 0; which < (int)ARRAY_LEN(paths); which++) {
 		put_sample(which);
 		ckpt_bytes_fill(&file, (size_t)file.zeros, 1);
 		for (file.zeros = 0; file.len; file.len--)
@@ -447,6 +733,11 @@ int main(void)
 	tcase_add_test(t, a_torch_file_that_breaks_a_rule_says_where);
 	tcase_add_test(t, gguf_that_breaks_a_rule_says_where);
 	tcase_add_test(t, a_long_header_of_gguf_is_refused_soon);
+	tcase_add_test(t, dcp_lists_what_it_cannot_read_with_the_reason);
+	tcase_add_test(t, dcp_that_takes_long_is_refused_soon);
+	tcase_add_test(t, a_piece_of_dcp_is_resolved_or_refused);
+	tcase_add_test(t, zarr_that_breaks_a_rule_says_where);
+	tcase_add_test(t, zarr_lists_what_it_cannot_read_with_the_reason);
 	tcase_add_test(t, what_cannot_be_read_is_told);
 	tcase_add_test(t, without_memory_nothing_is_said);
 	tcase_add_test(t, no_file_that_is_cut_off_ends_the_reader);
