@@ -32,10 +32,10 @@
 #define CKPT_SAFETENSORS_PARSED_MAX (4u << 20)   // of it; to parse it takes some 25 times as much memory
 #define CKPT_NPY_HEADER_MAX (64u << 10)
 #define CKPT_PICKLE_WALK_MAX                                                                                           \
-	((uint64_t)256 << 20)             // of a pickle, without what is skipped: then its end is not looked for
-#define CKPT_PICKLE_BYTES_MAX (96u << 20) // of memory, for the graph of one and what reads it
-#define CKPT_PICKLE_MEMO_MAX (8u << 20)   // the numbers of its memos
-#define CKPT_ARRAYS_MAX (1u << 20)        // in one file
+	((uint64_t)256 << 20)              // of a pickle, without what is skipped: then its end is not looked for
+#define CKPT_PICKLE_BYTES_MAX (144u << 20) // of memory, for the graph of one and what reads it
+#define CKPT_PICKLE_MEMO_MAX (8u << 20)    // the numbers of its memos
+#define CKPT_ARRAYS_MAX (1u << 20)         // in one file
 #define CKPT_GGUF_HEADER_MAX ((uint64_t)256 << 20) // of a header, without strings that are skipped
 #define CKPT_CATALOG_BYTES_MAX (96u << 20)         // of memory, for the catalog of one version
 #define CKPT_ARRAY_NAME_MAX 65535                  // bytes

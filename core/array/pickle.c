@@ -12,6 +12,7 @@
 #include "core/limits.h"
 
 #define OPS_MAX (64u << 20)
+#define SMALL_NUMBERS 1024
 #define TEXT_MAX CKPT_ARRAY_NAME_MAX // of a longer one only its length is known
 
 struct machine {
@@ -19,7 +20,9 @@ struct machine {
 	struct ckpt_cursor cursor;
 	uint32_t *stack, *marks, *memo; // memo: value + 1, 0 is empty
 	size_t depth, stack_cap, mark_count, marks_cap, memo_cap, memo_len, memoized;
-	size_t bytes; // of all memory
+	uint32_t small[SMALL_NUMBERS]; // values of these numbers; 0: none yet
+	uint32_t empty;                // the value of the empty tuple
+	size_t bytes;                  // of all memory
 	const char *fault;
 };
 
@@ -31,22 +34,24 @@ static int refuse(struct machine *m, const char *why)
 	return -EINVAL;
 }
 
-// The capacity doubles, as that of ckpt_grow().
+// By half, not by doubling as ckpt_grow(): so more of the limit is of use.
 static int grow(struct machine *m, void *items, size_t *cap, size_t need, size_t item_bytes)
 {
-	size_t before = *cap, want = before ? before : 16;
-	int rc;
+	size_t before = *cap, want = MAX(need, before + before / 2 + 16);
+	void *grown;
 
 	if (need <= before)
 		return 0;
-	while (want < need)
-		want *= 2;
 	if (want > CKPT_PICKLE_BYTES_MAX / item_bytes ||
 	    m->bytes + (want - before) * item_bytes > CKPT_PICKLE_BYTES_MAX)
 		return refuse(m, "it takes too much memory");
-	rc = ckpt_grow(items, cap, need, item_bytes);
-	m->bytes += (*cap - before) * item_bytes;
-	return rc;
+	grown = realloc(*(void **)items, want * item_bytes);
+	if (!grown)
+		return -ENOMEM;
+	*(void **)items = grown;
+	*cap = want;
+	m->bytes += (want - before) * item_bytes;
+	return 0;
 }
 
 static int add_value(struct machine *m, struct value value, uint32_t *ret_index)
@@ -103,9 +108,27 @@ static int push_kind(struct machine *m, enum ckpt_value_kind kind)
 	return push_value(m, (struct value){.kind = (uint8_t)kind});
 }
 
+// Numbers never change: small ones, of which shapes and offsets have many, share one value.
 static int push_number(struct machine *m, enum ckpt_value_kind kind, int64_t number)
 {
-	return push_value(m, (struct value){.kind = (uint8_t)kind, .number = number});
+	uint32_t *shared = kind == CKPT_VALUE_INT && number >= 0 && number < SMALL_NUMBERS ? &m->small[number] : NULL;
+	uint32_t index;
+	int rc;
+
+	if (shared && *shared)
+		return push(m, *shared);
+	rc = add_value(m, (struct value){.kind = (uint8_t)kind, .number = number}, &index);
+	if (!rc && shared)
+		*shared = index;
+	return rc ? rc : push(m, index);
+}
+
+// As numbers, the empty tuple never changes.
+static int push_empty(struct machine *m)
+{
+	int rc = m->empty ? 0 : add_value(m, (struct value){.kind = CKPT_VALUE_TUPLE}, &m->empty);
+
+	return rc ? rc : push(m, m->empty);
 }
 
 static size_t floor_of(const struct machine *m) // of what may be popped
@@ -592,7 +615,7 @@ static int step(struct machine *m, const struct ckpt_pickle_op *op)
 	case 0x96:
 		return read_bytes(m, op->number);
 	case ')':
-		return push_kind(m, CKPT_VALUE_TUPLE);
+		return push_empty(m);
 	case ']':
 	case 0x8f:
 		return push_kind(m, CKPT_VALUE_LIST);
