@@ -44,8 +44,9 @@ struct ckpt_catalog {
 };
 
 static const struct ckpt_catalog_format *const formats[] = {
-	&ckpt_catalog_npy,  &ckpt_catalog_zip, &ckpt_catalog_torch_legacy, &ckpt_catalog_safetensors,
-	&ckpt_catalog_gguf, &ckpt_catalog_dcp, &ckpt_catalog_zarr2,        &ckpt_catalog_zarr3,
+	&ckpt_catalog_npy,         &ckpt_catalog_zip,   &ckpt_catalog_torch_legacy,
+	&ckpt_catalog_safetensors, &ckpt_catalog_gguf,  &ckpt_catalog_dcp,
+	&ckpt_catalog_zarr2,       &ckpt_catalog_zarr3, &ckpt_catalog_hdf5,
 };
 
 const char *ckpt_piece_codec_name(enum ckpt_piece_codec codec)

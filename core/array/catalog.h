@@ -4,7 +4,7 @@
 //	ckpt_catalog_new(), then ckpt_catalog_read() for each file of the step, ckpt_catalog_end(), and the questions below;
 //	ckpt_catalog_free()
 //
-// These formats are known. Each is one file, catalog_NAME.c, with the source of its rules:
+// These formats are known. Their readers are in catalog_*.c. Each row has the source of its rules:
 //
 //	npy          NumPy's numpy/lib/format.py, versions 1 to 3
 //	npz          the same inside of a zip (PKWARE's APPNOTE.TXT), stored members; deflated ones are listed with the reason
@@ -16,8 +16,8 @@
 //	zarr2        zarr-specs: docs/v2/v2.0.rst. The file is .zarray
 //	zarr3        zarr-specs: docs/v3/core, docs/v3/codecs. The file is zarr.json
 //
-// HDF5 is no row of it. libhdf5 reads through its own I/O layer, allocates by sizes that the file says, and ends the process on
-// some broken files, so a hostile file is not bounded in this process.
+// HDF5 is a fault with its reason: libhdf5 would run on hostile bytes in this process, and its use of memory and time was not
+// shown to be bounded.
 //
 // Every byte is from outside. A file that breaks a rule of its format adds nothing but a fault: the file, the field and the
 // reason. An array that cannot be read (an unknown codec, a view of another kind) is listed with the reason, and breaks no
