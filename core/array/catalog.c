@@ -281,7 +281,7 @@ int ckpt_catalog_add_piece(struct ckpt_catalog_reading *r, const struct ckpt_pie
 
 // --- One file ---------------------------------------------------------------------------------------------------------
 
-// What was there before a file; memory stays, for the next one. The fault that the file left stays, too.
+// The state before a file; memory stays, for the next one. The fault that the file left stays, too.
 static int take_back(struct ckpt_catalog_reading *r, const struct ckpt_catalog *before)
 {
 	struct ckpt_catalog *c = r->catalog;

@@ -44,7 +44,7 @@ struct ckpt_catalog_files {
 	void *arg;
 };
 
-// How the bytes of a piece are stored. They are decoded in the order in which a piece has them.
+// The codecs of the bytes of a piece. They are decoded in the order in which a piece has them.
 enum ckpt_piece_codec {
 	CKPT_PIECE_RAW,    // behind the last one
 	CKPT_PIECE_CRC32C, // the last 4 bytes are a checksum of the others
@@ -101,7 +101,7 @@ size_t ckpt_catalog_count(const struct ckpt_catalog *c);
 void ckpt_catalog_get(const struct ckpt_catalog *c, size_t i, struct ckpt_catalog_array *ret_array);
 // Piece k of array i.
 void ckpt_catalog_piece(const struct ckpt_catalog *c, size_t i, size_t k, struct ckpt_piece *ret_piece);
-// Where the elements of a TORCH piece lie: reads headers of the piece, which becomes one without that codec. file is the source of
+// The place of the elements of a TORCH piece: reads headers of the piece, which becomes one without that codec. file is the source of
 // piece->file; strides is for piece->strides. Other pieces stay as they are. 0; -EINVAL: it holds no such box; -ENOMEM; what the
 // source says.
 int ckpt_piece_resolve(const struct ckpt_source *file, const struct ckpt_catalog_array *array, struct ckpt_piece *piece,

@@ -216,7 +216,7 @@ static enum ckpt_dtype dtype_of(const struct ckpt_pickle *p, ckpt_value tensor)
 	return ckpt_torch_dtype(name + sizeof(torch) - 1, len - (sizeof(torch) - 1));
 }
 
-// Where a pair of storage_data says that the bytes are. NULL, or why they cannot be read.
+// The place of the bytes, as a pair of storage_data says. NULL, or why they cannot be read.
 static const char *take_place(struct reading *r, const struct stored *stored, struct ckpt_piece *piece)
 {
 	const struct ckpt_pickle *p = r->pickle;

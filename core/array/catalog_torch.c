@@ -136,7 +136,7 @@ static int find_pickle(void *arg, const struct ckpt_zip_member *m)
 	return 0;
 }
 
-// What is behind TOP and `part` in the name of a member; NULL: it is another one.
+// The part behind TOP and `part` in the name of a member; NULL: it is another one.
 static const char *behind(const struct reading *r, const struct ckpt_zip_member *m, const char *part)
 {
 	size_t top = r->top.name_len - strlen("/data.pkl"), len = strlen(part);
@@ -232,7 +232,7 @@ static bool take_numbers(const struct ckpt_pickle *p, ckpt_value tuple, uint64_t
 	return true;
 }
 
-// How many elements lie between the first and the last of a box, both included. False: too many.
+// The number of elements between the first and the last of a box, both included; false: too many.
 static bool span_of(const uint64_t *shape, const uint64_t *strides, unsigned ndim, uint64_t *ret_span)
 {
 	uint64_t span = 1, more;
@@ -260,7 +260,7 @@ struct view {
 	unsigned ndim;
 };
 
-// What a persistent id names. NULL, or why it cannot be read.
+// The storage that a persistent id names. NULL, or why it cannot be read.
 static const char *take_storage(struct reading *r, ckpt_value value, struct view *view)
 {
 	const struct ckpt_pickle *p = r->pickle;

@@ -295,7 +295,7 @@ static int push_call(struct machine *m, uint32_t callee, uint32_t arguments)
 	return push_value(m, (struct value){.kind = CKPT_VALUE_OBJECT, .b = callee, .c = arguments});
 }
 
-// What is below the arguments is called; more: other arguments, by name, are on top.
+// The object below the arguments is called; more: other arguments, by name, are on top.
 static int call(struct machine *m, bool more)
 {
 	uint32_t named, arguments, callee;

@@ -72,7 +72,7 @@ bool ckpt_value_is_text(const struct ckpt_pickle *p, ckpt_value v, const char *t
 // A global is "MODULE NAME": "collections OrderedDict".
 bool ckpt_value_is_global(const struct ckpt_pickle *p, ckpt_value v, const char *name);
 const char *ckpt_value_global(const struct ckpt_pickle *p, ckpt_value v, size_t *ret_len); // NULL: it is none
-// Where the bytes of a BYTES are in the source.
+// The place of the bytes of a BYTES in the source.
 bool ckpt_value_bytes(const struct ckpt_pickle *p, ckpt_value v, uint64_t *ret_offset, uint64_t *ret_bytes);
 
 // Items of a TUPLE, LIST or DICT; of all others none.

@@ -2,13 +2,13 @@
 // limit of its own.
 #include "core/profile/format.h"
 
+#include "core/array/pickle.h"
 #include "core/array/zip.h"
 #include "core/base/json.h"
 #include "core/base/source.h"
 #include "core/base/sys.h"
 #include "core/base/util.h"
 #include "core/limits.h"
-#include "core/array/pickle.h"
 
 #include <stdbool.h>
 #include <sys/stat.h>

@@ -233,7 +233,7 @@ START_TEST(wrong_pickles_are_refused_with_the_place)
 }
 END_TEST
 
-// What stands here again and again takes much memory, or time, for few bytes.
+// Files that say one thing again and again: each takes much memory, or time, for few bytes.
 static int read_repeated(const void *part, size_t len, uint64_t total)
 {
 	file.len = 0;
