@@ -279,9 +279,14 @@ def test_of_two_edits_the_later_is_there_and_the_other_can_be_had(node, ckptfs):
     time.sleep(SEEN)
     wait_until(lambda: len(shown()) == 1 and shown() <= texts, SEEN + 20, "one text on both")
     [other] = texts - shown()
-    versions = ckptfs.json("info", second.work_dir, "1000")["versions"]
-    old = {ckptfs("cat", second.work_dir, f"1000@{v['version']}", "config.json").stdout.encode() for v in versions if v["state"] == "old"}
-    assert other in old, (shown(), old)
+    copy = f"1000/config.json.conflict-{os.uname().nodename}"
+
+    def kept():
+        """In the conflict copy; or, where an edit was no version yet when the other came, in an older version."""
+        versions = ckptfs.json("info", second.work_dir, "1000")["versions"]
+        old = {ckptfs("cat", second.work_dir, f"1000@{v['version']}", "config.json").stdout.encode() for v in versions if v["state"] == "old"}
+        return old | {(n / copy).read_bytes() for n in (first, second) if (n / copy).exists()}
+    wait_until(lambda: other in kept(), SEEN, f"{other!r}, in {kept()}")
 
 
 def test_two_nodes_see_what_the_other_does(node):
