@@ -296,9 +296,9 @@ def test_writers_that_open_it_at_once_all_write(mount, commit):
             t.start()
         for t in threads:
             t.join()
+        assert failures == []
         for k, name in enumerate("ab"):
             assert content(step / name) == b"".join(b"%d" % n * 1000 if n % 2 == k else bytes(1000) for n in range(8))
-    assert failures == []
 
 
 @quiet
