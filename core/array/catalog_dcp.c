@@ -188,19 +188,6 @@ static const struct stored *find_stored(const struct reading *r, ckpt_value name
 
 // --- Arrays -----------------------------------------------------------------------------------------------------------
 
-static bool take_numbers(const struct ckpt_pickle *p, ckpt_value tuple, uint64_t *numbers, unsigned *ret_count)
-{
-	unsigned count = 0;
-
-	if (ckpt_value_kind(p, tuple) != CKPT_VALUE_TUPLE || ckpt_value_count(p, tuple) > CKPT_ARRAY_DIMS_MAX)
-		return false;
-	for (ckpt_item at = ckpt_value_first(p, tuple); at; at = ckpt_item_next(p, at))
-		if (!ckpt_value_size(p, ckpt_item_value(p, at), &numbers[count++]))
-			return false;
-	*ret_count = count;
-	return true;
-}
-
 // The properties are (dtype, ...), or a dictionary in older versions.
 static enum ckpt_dtype dtype_of(const struct ckpt_pickle *p, ckpt_value tensor)
 {
@@ -247,8 +234,8 @@ static int add_chunk(struct reading *r, ckpt_value name, ckpt_value chunk, unsig
 	struct ckpt_piece piece = {.start = start, .extent = extent};
 	unsigned start_count, extent_count;
 
-	if (!take_numbers(p, offsets, start, &start_count) ||
-	    !take_numbers(p, attribute(p, chunk, "sizes"), extent, &extent_count) || start_count != ndim ||
+	if (!ckpt_value_sizes(p, offsets, start, &start_count) ||
+	    !ckpt_value_sizes(p, attribute(p, chunk, "sizes"), extent, &extent_count) || start_count != ndim ||
 	    extent_count != ndim) {
 		*ret_why = "the box of a piece is not what torch writes";
 		return 0;
@@ -267,7 +254,7 @@ static int add_tensor(struct reading *r, struct ckpt_catalog_entry *e, ckpt_valu
 
 	e->shape = shape;
 	e->dtype = dtype_of(p, tensor);
-	if (!take_numbers(p, attribute(p, tensor, "size"), shape, &e->ndim))
+	if (!ckpt_value_sizes(p, attribute(p, tensor, "size"), shape, &e->ndim))
 		e->why = "its shape is not what torch writes";
 	else if (!e->dtype)
 		e->why = "its dtype has no equal here";

@@ -218,20 +218,6 @@ static int add_unread(struct reading *r, const char *why)
 	return add_entry(r, &(struct ckpt_catalog_entry){.why = why});
 }
 
-// The numbers of a tuple. False: it is none, or has too many.
-static bool take_numbers(const struct ckpt_pickle *p, ckpt_value tuple, uint64_t *numbers, unsigned *ret_count)
-{
-	unsigned count = 0;
-
-	if (ckpt_value_kind(p, tuple) != CKPT_VALUE_TUPLE || ckpt_value_count(p, tuple) > CKPT_ARRAY_DIMS_MAX)
-		return false;
-	for (ckpt_item at = ckpt_value_first(p, tuple); at; at = ckpt_item_next(p, at))
-		if (!ckpt_value_size(p, ckpt_item_value(p, at), &numbers[count++]))
-			return false;
-	*ret_count = count;
-	return true;
-}
-
 // The number of elements between the first and the last of a box, both included; false: too many.
 static bool span_of(const uint64_t *shape, const uint64_t *strides, unsigned ndim, uint64_t *ret_span)
 {
@@ -364,8 +350,8 @@ static int add_tensor(struct reading *r, ckpt_value arguments, int version)
 	size_t len;
 
 	if (!ckpt_value_size(p, ckpt_value_at(p, arguments, 1), &v.first) ||
-	    !take_numbers(p, ckpt_value_at(p, arguments, 2), v.shape, &v.ndim) ||
-	    !take_numbers(p, ckpt_value_at(p, arguments, 3), v.strides, &strides) || strides != v.ndim ||
+	    !ckpt_value_sizes(p, ckpt_value_at(p, arguments, 2), v.shape, &v.ndim) ||
+	    !ckpt_value_sizes(p, ckpt_value_at(p, arguments, 3), v.strides, &strides) || strides != v.ndim ||
 	    !span_of(v.shape, v.strides, v.ndim, &v.span))
 		return add_unread(r, "its shape is not what torch writes");
 	why = take_storage(r, ckpt_value_at(p, arguments, 0), &v);
@@ -404,7 +390,7 @@ static int add_numpy(struct reading *r, ckpt_value shape, ckpt_value dtype, bool
 	struct ckpt_piece piece = {.strides = fortran ? strides : NULL};
 	int rc;
 
-	if (!take_numbers(p, shape, numbers, &e.ndim) || !ckpt_array_elements(numbers, e.ndim, &elements))
+	if (!ckpt_value_sizes(p, shape, numbers, &e.ndim) || !ckpt_array_elements(numbers, e.ndim, &elements))
 		return add_unread(r, "its shape is not what NumPy writes");
 	e.dtype = numpy_dtype(p, dtype, &e.big_endian);
 	if (!e.dtype)

@@ -560,6 +560,73 @@ static int discard(struct machine *m, bool marked)
 	return pop(m, &value);
 }
 
+// Opcodes that make something of what is on the stack, or keep it.
+static int join(struct machine *m, const struct ckpt_pickle_op *op)
+{
+	int rc;
+
+	switch (op->code) {
+	case 0x85:
+	case 0x86:
+	case 0x87:
+		return push_tuple(m, op->code - 0x84u);
+	case 't':
+		return push_marked(m, CKPT_VALUE_TUPLE);
+	case 'l':
+	case 0x91:
+		return push_marked(m, CKPT_VALUE_LIST);
+	case 'd':
+		return push_marked(m, CKPT_VALUE_DICT);
+	case 'a':
+		return add_top(m, CKPT_VALUE_LIST);
+	case 's':
+		return add_top(m, CKPT_VALUE_DICT);
+	case 'e':
+	case 0x90:
+		return add_marked(m, CKPT_VALUE_LIST);
+	case 'u':
+		return add_marked(m, CKPT_VALUE_DICT);
+	case 'c':
+		return read_global(m);
+	case 0x93:
+		return stack_global(m);
+	case 'R':
+	case 0x81:
+		return call(m, false);
+	case 0x92:
+		return call(m, true);
+	case 'o':
+		return call_marked(m, NULL);
+	case 'i':
+		return push_instance(m);
+	case 'b':
+		return build(m);
+	case 'P':
+		rc = push_line(m);
+		return rc ? rc : push_persistent(m);
+	case 'Q':
+		return push_persistent(m);
+	case 'q':
+	case 'r':
+		return put(m, op->number);
+	case 0x94:
+		return put(m, m->memoized);
+	case 'h':
+	case 'j':
+		return get(m, op->number);
+	case 'p':
+	case 'g':
+		return line_memo(m, op->code);
+	case 0x82: // EXT: a number of the program's own table of globals
+	case 0x83:
+	case 0x84:
+	case 0x97: // NEXT_BUFFER
+		return push_kind(m, CKPT_VALUE_OPAQUE);
+	default:
+		return refuse(m, "it has an unknown opcode");
+	}
+}
+
 static int step(struct machine *m, const struct ckpt_pickle_op *op)
 {
 	uint32_t value;
@@ -621,64 +688,8 @@ static int step(struct machine *m, const struct ckpt_pickle_op *op)
 		return push_kind(m, CKPT_VALUE_LIST);
 	case '}':
 		return push_kind(m, CKPT_VALUE_DICT);
-	case 0x85:
-	case 0x86:
-	case 0x87:
-		return push_tuple(m, op->code - 0x84u);
-	case 't':
-		return push_marked(m, CKPT_VALUE_TUPLE);
-	case 'l':
-	case 0x91:
-		return push_marked(m, CKPT_VALUE_LIST);
-	case 'd':
-		return push_marked(m, CKPT_VALUE_DICT);
-	case 'a':
-		return add_top(m, CKPT_VALUE_LIST);
-	case 's':
-		return add_top(m, CKPT_VALUE_DICT);
-	case 'e':
-	case 0x90:
-		return add_marked(m, CKPT_VALUE_LIST);
-	case 'u':
-		return add_marked(m, CKPT_VALUE_DICT);
-	case 'c':
-		return read_global(m);
-	case 0x93:
-		return stack_global(m);
-	case 'R':
-	case 0x81:
-		return call(m, false);
-	case 0x92:
-		return call(m, true);
-	case 'o':
-		return call_marked(m, NULL);
-	case 'i':
-		return push_instance(m);
-	case 'b':
-		return build(m);
-	case 'P':
-		rc = push_line(m);
-		return rc ? rc : push_persistent(m);
-	case 'Q':
-		return push_persistent(m);
-	case 'q':
-	case 'r':
-		return put(m, op->number);
-	case 0x94:
-		return put(m, m->memoized);
-	case 'h':
-	case 'j':
-		return get(m, op->number);
-	case 'p':
-	case 'g':
-		return line_memo(m, op->code);
-	case 0x82: // EXT: a number of the program's own table of globals
-	case 0x83:
-	case 0x84:
-	case 0x97: // NEXT_BUFFER
-		return push_kind(m, CKPT_VALUE_OPAQUE);
 	default:
-		return refuse(m, "it has an unknown opcode");
+		return join(m, op);
 	}
 }
 

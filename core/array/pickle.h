@@ -66,6 +66,8 @@ enum ckpt_value_kind ckpt_value_kind(const struct ckpt_pickle *p, ckpt_value v);
 bool ckpt_value_int(const struct ckpt_pickle *p, ckpt_value v, int64_t *ret_number);
 // A number from 0 on.
 bool ckpt_value_size(const struct ckpt_pickle *p, ckpt_value v, uint64_t *ret_size);
+// Those of a tuple, into ret_sizes, which has room for CKPT_ARRAY_DIMS_MAX. False: it is none, or has more.
+bool ckpt_value_sizes(const struct ckpt_pickle *p, ckpt_value tuple, uint64_t *ret_sizes, unsigned *ret_count);
 // UTF-8 or not, with any byte in it; NULL: it is no text.
 const char *ckpt_value_text(const struct ckpt_pickle *p, ckpt_value v, size_t *ret_len);
 bool ckpt_value_is_text(const struct ckpt_pickle *p, ckpt_value v, const char *text);

@@ -1,5 +1,6 @@
 #include "core/array/pickle_graph.h"
 
+#include "core/array/array.h"
 #include "core/base/util.h"
 
 bool ckpt_value_is_container(const struct ckpt_pickle *p, uint32_t value)
@@ -49,6 +50,19 @@ bool ckpt_value_size(const struct ckpt_pickle *p, ckpt_value v, uint64_t *ret_si
 	if (!ckpt_value_int(p, v, &number) || number < 0)
 		return false;
 	*ret_size = (uint64_t)number;
+	return true;
+}
+
+bool ckpt_value_sizes(const struct ckpt_pickle *p, ckpt_value tuple, uint64_t *ret_sizes, unsigned *ret_count)
+{
+	unsigned count = 0;
+
+	if (ckpt_value_kind(p, tuple) != CKPT_VALUE_TUPLE || ckpt_value_count(p, tuple) > CKPT_ARRAY_DIMS_MAX)
+		return false;
+	for (ckpt_item at = ckpt_value_first(p, tuple); at; at = ckpt_item_next(p, at))
+		if (!ckpt_value_size(p, ckpt_item_value(p, at), &ret_sizes[count++]))
+			return false;
+	*ret_count = count;
 	return true;
 }
 
