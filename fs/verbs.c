@@ -526,11 +526,6 @@ static char *answer_tier(struct ckpt_fs *fs, const char *session, bool cools, co
 	return text;
 }
 
-static bool is_waited_for(void *arg)
-{
-	return goes_on(arg, 0);
-}
-
 static char *answer_collect(struct ckpt_fs *fs, const json_t *request, struct peer *peer)
 {
 	const struct ckpt_collect_how how = {
@@ -538,7 +533,7 @@ static char *answer_collect(struct ckpt_fs *fs, const json_t *request, struct pe
 		.delay_ns = json_integer_value(json_object_get(request, "delay_ns")),
 		.dry_run = json_is_true(json_object_get(request, "dry_run")),
 		.force = json_is_true(json_object_get(request, "force")),
-		.go_on = is_waited_for,
+		.go_on = goes_on,
 		.arg = peer,
 	};
 	struct ckpt_collect_done did;
@@ -548,6 +543,11 @@ static char *answer_collect(struct ckpt_fs *fs, const json_t *request, struct pe
 		return ckpt_collect_json(&did);
 	return rc != -EINVAL && *did.why ? refusal(-rc, did.why, ckpt_collect_hint(rc))
 					 : failure(rc, rc == -EINTR ? "the mount is ending" : NULL);
+}
+
+static bool is_waited_for(void *arg)
+{
+	return goes_on(arg, 0);
 }
 
 static char *answer_gc(struct ckpt_fs *fs, const json_t *request, struct peer *peer)

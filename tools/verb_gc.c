@@ -53,6 +53,12 @@ static bool show(void *arg __attribute__((unused)))
 	return true;
 }
 
+static bool show_removed(void *arg __attribute__((unused)), uint64_t bytes)
+{
+	ckpt_progress_add(bytes);
+	return true;
+}
+
 // *ret_figures is JSON text; of a failure *ret_why is the cause, or "".
 static int gc_here(struct ckpt_store *s, const struct asked *a, char **ret_figures, char *ret_why)
 {
@@ -73,7 +79,7 @@ static int gc_bucket(struct ckpt_store *s, const struct asked *a, char **ret_fig
 					     .delay_ns = a->delay_ns,
 					     .dry_run = a->dry_run,
 					     .force = a->force,
-					     .go_on = show};
+					     .go_on = show_removed};
 	struct ckpt_collect_done done;
 	int rc = ckpt_collect(s, &how, &done);
 

@@ -1,9 +1,9 @@
 #include "core/remote/ahead.h"
 
+#include "core/base/many.h"
 #include "core/base/util.h"
 
 #include <assert.h>
-#include <pthread.h>
 #include <stdatomic.h>
 
 struct ahead {
@@ -11,8 +11,7 @@ struct ahead {
 	uint64_t first;
 	size_t count;
 	struct ckpt_ahead_entry *entries;
-	_Atomic size_t next; // that nobody has asked for yet
-	_Atomic size_t end;  // the log ends before this one, as far as is known
+	_Atomic size_t end; // the log ends before this one, as far as is known
 };
 
 static void note_end(struct ahead *a, size_t i)
@@ -23,35 +22,19 @@ static void note_end(struct ahead *a, size_t i)
 		;
 }
 
-static void *get_entries(void *arg)
+static void get_entry(void *arg, size_t i)
 {
 	struct ahead *a = arg;
+	struct ckpt_ahead_entry *e = &a->entries[i];
 	char key[CKPT_LOG_KEY_MAX];
 
-	for (size_t i = atomic_fetch_add(&a->next, 1); i < atomic_load(&a->end); i = atomic_fetch_add(&a->next, 1)) {
-		struct ckpt_ahead_entry *e = &a->entries[i];
-
-		ckpt_log_key(a->first + i, key);
-		if (ckpt_objects_get_all(a->objects, key, CKPT_LOG_ENTRY_BYTES_MAX, &e->data, &e->len, NULL)) {
-			e->data = NULL;
-			note_end(a, i);
-		}
+	if (i >= atomic_load(&a->end))
+		return;
+	ckpt_log_key(a->first + i, key);
+	if (ckpt_objects_get_all(a->objects, key, CKPT_LOG_ENTRY_BYTES_MAX, &e->data, &e->len, NULL)) {
+		e->data = NULL;
+		note_end(a, i);
 	}
-	return NULL;
-}
-
-// The calling thread is one of those who ask, so that no thread is needed.
-static void get_all(struct ahead *a)
-{
-	pthread_t threads[CKPT_AHEAD_THREADS - 1];
-	size_t started = 0;
-
-	while (started < ARRAY_LEN(threads) && started + 1 < a->count &&
-	       !pthread_create(&threads[started], NULL, get_entries, a))
-		started++;
-	(void)get_entries(a);
-	while (started)
-		pthread_join(threads[--started], NULL);
 }
 
 static bool is_next(const struct ckpt_ahead_entry *e, const struct ckpt_log_position *at)
@@ -67,11 +50,12 @@ size_t ckpt_ahead_read(struct ckpt_objects *objects, struct ckpt_log_position *a
 {
 	struct ahead a = {
 		.objects = objects, .first = at->seq + 1, .count = count, .entries = ret_entries, .end = count};
+	const struct ckpt_many many = {.count = count, .at_once = CKPT_AHEAD_THREADS, .call = get_entry, .arg = &a};
 	size_t good = 0;
 
 	assert(count <= CKPT_AHEAD_MAX);
 	memset(ret_entries, 0, count * sizeof(*ret_entries));
-	get_all(&a);
+	(void)ckpt_many_run(&many);
 	while (good < atomic_load(&a.end) && is_next(&ret_entries[good], at)) {
 		at->seq++;
 		ckpt_sha256(ret_entries[good].data, ret_entries[good].len, at->sha256);

@@ -6,6 +6,7 @@
 #include "core/base/uuid.h"
 #include "core/cold/pack.h"
 #include "core/remote/collect_live.h"
+#include "core/remote/collect_remove.h"
 #include "core/remote/near.h"
 #include "core/remote/remote.h"
 #include "core/state/act.h"
@@ -28,7 +29,7 @@ int ckpt_collect_fail(struct ckpt_collecting *c, int rc, const char *why, ...)
 	return rc;
 }
 
-static void count(struct ckpt_collect_count *to, const struct ckpt_collect_object *o)
+void ckpt_collect_count_object(struct ckpt_collect_count *to, const struct ckpt_collect_object *o)
 {
 	to->objects++;
 	to->bytes += o->bytes;
@@ -246,7 +247,7 @@ static int append(struct ckpt_collecting *c, struct ckpt_log *log, const struct 
 	for (uint32_t i = 0; i < b->count; i++) {
 		b->objects[i]->condemned = c->at.seq;
 		b->objects[i]->goes = false;
-		count(&c->done->condemned, b->objects[i]);
+		ckpt_collect_count_object(&c->done->condemned, b->objects[i]);
 	}
 	return 0;
 }
@@ -274,7 +275,7 @@ static int append_all(struct ckpt_collecting *c)
 static void count_what_goes(struct ckpt_collecting *c, struct ckpt_collect_object *o)
 {
 	if (o->goes)
-		count(&c->done->condemned, o);
+		ckpt_collect_count_object(&c->done->condemned, o);
 }
 
 // The needed objects are found for the place where the CONDEMN then stands.
@@ -306,64 +307,14 @@ static int condemn(struct ckpt_collecting *c)
 		       : rc;
 }
 
-// --- Removing -----------------------------------------------------------------------------------------------------------
-
-static int remove_object(struct ckpt_collecting *c, bool is_pack, const struct ckpt_collect_object *o)
-{
-	char key[CKPT_PACK_KEY_MAX] = "m/";
-	int rc;
-
-	if (is_pack)
-		ckpt_pack_key(o->name, key);
-	else
-		ckpt_hex(o->name, sizeof(o->name), key + strlen(key));
-	rc = c->how->dry_run ? 0 : ckpt_objects_remove(c->there, key);
-	if (rc && rc != -ENOENT)
-		return ckpt_collect_fail(c, rc, "%s cannot be removed: %s", key, strerror(-rc));
-	count(&c->done->deleted, o);
-	return 0;
-}
-
-static int remove_or_wait(struct ckpt_collecting *c, bool is_pack, const struct ckpt_collect_object *o)
-{
-	int64_t left_ns, put_ns;
-	int rc = ckpt_collect_goes_on(c) ? ckpt_collect_entry_time(c, o->condemned, &put_ns) : -EINTR;
-
-	if (rc)
-		return rc;
-	left_ns = c->how->delay_ns - (c->now_ns - put_ns);
-	if (!c->how->delay_ns || left_ns <= 0)
-		return remove_object(c, is_pack, o);
-	count(&c->done->waiting, o);
-	c->done->waiting_ns = MAX(c->done->waiting_ns, left_ns);
-	return 0;
-}
-
-// A needed object stays, whatever a CONDEMN says. One that the store does not let go of, as by a legal hold, keeps no other.
-static int remove_list(struct ckpt_collecting *c, const struct ckpt_collect_list *list, bool are_packs)
-{
-	int refused = 0, rc = 0;
-
-	for (size_t i = 0; i < list->count && !rc; i++) {
-		const struct ckpt_collect_object *o = &list->at[i];
-
-		if (!o->condemned || o->live)
-			continue;
-		rc = remove_or_wait(c, are_packs, o);
-		if (rc == -EACCES) {
-			refused = rc;
-			rc = 0;
-		}
-	}
-	return rc ? rc : refused;
-}
+// --- The rest ------------------------------------------------------------------------------------------------------------
 
 static void count_rest(struct ckpt_collecting *c, struct ckpt_collect_object *o)
 {
 	if (o->live)
-		count(&c->done->live, o);
+		ckpt_collect_count_object(&c->done->live, o);
 	else if (!o->condemned && !o->goes)
-		count(&c->done->young, o);
+		ckpt_collect_count_object(&c->done->young, o);
 }
 
 // Without the right to list them a rule of the bucket may do it.
@@ -391,9 +342,7 @@ static int collect(struct ckpt_collecting *c)
 	if (rc)
 		return rc;
 	each(c, count_rest);
-	rc = remove_list(c, &c->packs, true);
-	if (!rc)
-		rc = remove_list(c, &c->manifests, false);
+	rc = ckpt_collect_remove(c);
 	return rc ? rc : give_up_uploads(c);
 }
 

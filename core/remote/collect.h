@@ -12,12 +12,14 @@
 // was read in 2. An object that is needed is never removed, whatever a CONDEMN says. A collection that ends anywhere leaves nothing
 // behind but what the next one finds: condemned objects that are still listed, by step 4.
 //
+// Several objects are removed at the same time, where each answer takes long. One that cannot be removed keeps no other; each is named.
+//
 // Nothing is condemned where a record, a manifest or a content cannot be read: it may need anything. More than half of all bytes are
 // condemned only by force, but for objects that entries of the log have named: their versions have gone by acts.
 //
 // Uploads in parts that nobody ended are given up after CKPT_COLLECT_UPLOADS_NS, where the node has the right to list them.
 //
-// Threads: any, several at once. Blocks on the network and on the node's disk.
+// Threads: any, several at once; the removal has some of its own. Blocks on the network and on the node's disk.
 #pragma once
 
 #include "core/step/store.h"
@@ -38,8 +40,8 @@ struct ckpt_collect_how {
 	bool dry_run; // nothing is appended or removed: what would be condemned counts as condemned, what would go as deleted
 	bool force;       // even if it is most of what is there
 	bool leaves_word; // a CONDEMN is appended, though there is no garbage, so that others need not look
-	// Now and then; ends it by answering false. NULL: on and on.
-	bool (*go_on)(void *arg);
+	// Now and then, on the caller's thread; bytes were removed since the call before. Ends it by answering false. NULL: on and on.
+	bool (*go_on)(void *arg, uint64_t bytes);
 	void *arg;
 };
 

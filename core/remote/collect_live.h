@@ -52,8 +52,10 @@ __attribute__((format(printf, 3, 4))) int ckpt_collect_fail(struct ckpt_collecti
 
 static inline bool ckpt_collect_goes_on(const struct ckpt_collecting *c)
 {
-	return !c->how->go_on || c->how->go_on(c->how->arg);
+	return !c->how->go_on || c->how->go_on(c->how->arg, 0);
 }
+
+void ckpt_collect_count_object(struct ckpt_collect_count *to, const struct ckpt_collect_object *o);
 
 // NULL: it was not listed.
 struct ckpt_collect_object *ckpt_collect_find(const struct ckpt_collect_list *list,

@@ -68,7 +68,7 @@ static int64_t random_ns(int64_t most_ns)
 	return most_ns ? (int64_t)(n % (uint64_t)most_ns) : 0;
 }
 
-static bool goes_on(void *job)
+static bool goes_on(void *job, uint64_t bytes __attribute__((unused)))
 {
 	return ckpt_job_go_on(job, 0);
 }

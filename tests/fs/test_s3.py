@@ -23,15 +23,6 @@ pytestmark = pytest.mark.timeout(60)
 SECRET = "AWS_SECRET_ACCESS_KEY"
 
 
-@pytest.fixture
-def keys(client, s3_server, s3_prefix):
-    """The keys below the store's URL, or below a part of it."""
-    def listed(part=""):
-        pages = client.get_paginator("list_objects_v2").paginate(Bucket=s3_server.bucket, Prefix=s3_prefix + part)
-        return sorted(row["Key"].removeprefix(s3_prefix) for page in pages for row in page.get("Contents", []))
-    return listed
-
-
 def fill_of_all_kinds(folder):
     """Files of all sizes, an empty one, folders, an empty one, links, modes, times and attributes."""
     trees.fill(folder, seed="kinds")
@@ -520,51 +511,6 @@ def test_a_step_of_another_node_is_warmed(elsewhere, ckptfs):
 def test_a_read_only_mount_shows_the_bucket(elsewhere, node):
     is_there = trees.describe(elsewhere / "1000")
     assert trees.describe(node("c", options=["ro"]) / "1000") == is_there
-
-
-# --- Garbage in the bucket ----------------------------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def gc(ckptfs, url, scratch, s3_server):
-    """Collects garbage in the bucket, by the mount of this node, or, of another name, as a cron job does it."""
-    def collect(name, *args):
-        env = os.environ | {"CKPTFS_WORK_DIR": str(scratch / f"work-{name}"), "AWS_ENDPOINT_URL_S3": s3_server.endpoint}
-        return ckptfs.json("gc", url, "--grace", "0s", *args, env=env)
-    return collect
-
-
-def test_garbage_leaves_the_bucket_and_what_is_listed_stays(node, gc, ckptfs, keys, client, s3_server, s3_prefix):
-    first, second = node("a"), node("b")
-    is_there = {name: first.save(name) for name in ("1000", "2000", "3000")}
-    first.wait()
-    before = keys("packs/")
-    upload = {"Bucket": s3_server.bucket, "Key": s3_prefix + "packs/" + "ab" * 32}
-    upload["UploadId"] = client.create_multipart_upload(Bucket=upload["Bucket"], Key=upload["Key"])["UploadId"]
-    ckptfs("rm", first.path, "1000")
-    shutil.rmtree(first / "2000")
-    trees.fill(first / "2000", seed="another")
-    is_there = {"2000": first.complete("2000"), "3000": is_there["3000"]}
-    first.wait()
-    assert gc("cron")["condemned"]["objects"] == 0, "the trash needs them"
-    ckptfs("trash", "empty", "--yes", first.path)
-    wait_until(lambda: gc("cron", "--dry-run")["condemned"]["objects"] > 0, SEEN, "the end of what was in the trash")
-    marked = gc("a")  # the mount does it
-    assert marked["condemned"]["objects"] > 0 and marked["deleted"]["objects"] == 0
-    assert marked["waiting"] == marked["condemned"] and 3000 < marked["waiting_seconds"] <= 3660
-    assert set(before) <= set(keys("packs/"))
-    removed = gc("cron", "--delay", "0s")
-    assert removed["deleted"] == marked["condemned"] and removed["condemned"]["objects"] == removed["waiting"]["objects"] == 0
-    assert not set(before) <= set(keys("packs/"))
-    assert len(keys("packs/")) + len(keys("m/")) == removed["live"]["objects"]
-    assert removed["uploads"] == 0, "it was begun just now"
-    left = client.list_multipart_uploads(Bucket=s3_server.bucket, Prefix=s3_prefix)["Uploads"]
-    assert [u["Key"] for u in left] == [upload["Key"]]
-    client.abort_multipart_upload(**upload)
-    third = node("c")
-    wait_until(lambda: second.listing() == ["2000", "3000"], SEEN, "the deletion")
-    for n in (first, second, third):
-        assert {name: trees.describe(n / name) for name in n.listing()} == is_there
 
 
 # --- What is refused ----------------------------------------------------------------------------------------------------------

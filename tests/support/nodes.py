@@ -75,6 +75,15 @@ def client(s3_server):
 
 
 @pytest.fixture
+def keys(client, s3_server, s3_prefix):
+    """The keys below the store's URL, or below a part of it."""
+    def listed(part=""):
+        pages = client.get_paginator("list_objects_v2").paginate(Bucket=s3_server.bucket, Prefix=s3_prefix + part)
+        return sorted(row["Key"].removeprefix(s3_prefix) for page in pages for row in page.get("Contents", []))
+    return listed
+
+
+@pytest.fixture
 def probed_before(ckptfs, client, s3_server, s3_prefix, url):
     """Makes a work directory that says that the server was found to keep to what a log needs.
 
