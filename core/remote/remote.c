@@ -2,7 +2,6 @@
 
 #include "core/base/sys.h"
 #include "core/base/util.h"
-#include "core/index/indexer.h"
 #include "core/objects/stack.h"
 #include "core/remote/ahead.h"
 #include "core/remote/expired.h"
@@ -12,11 +11,10 @@
 #include "core/remote/place.h"
 #include "core/remote/push.h"
 #include "core/remote/push_value.h"
+#include "core/remote/reunion.h"
 #include "core/remote/snapshots.h"
 #include "core/remote/tree.h"
 #include "core/remote/tree_large.h"
-#include "core/save/delete.h"
-#include "core/save/reunite.h"
 #include "core/state/plain.h"
 #include "core/step/follow.h"
 
@@ -380,122 +378,6 @@ struct ckpt_tree *ckpt_remote_tree(struct ckpt_remote *r)
 
 // --- Behind -----------------------------------------------------------------------------------------------------------
 
-// Into the index, where it is large: so no act reads it over the network, while others wait for acts_lock. What cannot be fetched now is
-// read when it is needed.
-static int fetch_manifest(struct ckpt_store *s, const struct ckpt_summary *is)
-{
-	struct ckpt_indexer *indexer = *ckpt_indexer_of(s);
-	char key[sizeof("m/") + CKPT_SHA256_HEX_LEN] = "m/";
-	CLEANUP_FREE void *data = NULL;
-	uint8_t sha256[CKPT_SHA256_LEN];
-	size_t len;
-	int rc;
-
-	if (!ckpt_index_manifest(s->index, is->manifest_sha256, &data, &len))
-		return 0;
-	ckpt_hex(is->manifest_sha256, CKPT_SHA256_LEN, key + strlen(key));
-	rc = ckpt_objects_get_all(s->objects, key, CKPT_MANIFEST_BYTES_MAX, &data, &len, NULL);
-	if (rc)
-		return rc == -ENOENT ? 0 : rc;
-	ckpt_sha256(data, len, sha256);
-	if (!memcmp(sha256, is->manifest_sha256, sizeof(sha256)))
-		ckpt_indexer_put(indexer, sha256, TAKE_PTR(data), len);
-	return 0;
-}
-
-// The manifests that it will read come into the index before, so that nothing is read over the network while others wait for acts_lock.
-static void fetch_before_reunion(struct ckpt_step *step)
-{
-	uint32_t versions[2];
-	size_t count = *ckpt_indexer_of(step->store) ? ckpt_reunite_reads(step, versions) : 0;
-
-	for (size_t i = 0; i < count; i++) {
-		struct ckpt_record r;
-
-		if (ckpt_step_record(step, versions[i], &r))
-			continue;
-		if (!r.manifest)
-			(void)fetch_manifest(step->store, &r.summary);
-		ckpt_record_done(&r);
-	}
-}
-
-static bool has_no_files(const struct ckpt_manifest *m)
-{
-	uint64_t files = 1, bytes;
-
-	if (m)
-		ckpt_manifest_totals(m, &files, &bytes);
-	return !files;
-}
-
-// An edit of this node, under the name of a conflict, is put into the edit of another node that came before it. What cannot be is a step
-// of its own, and pushed.
-static int reunite(struct ckpt_step *step)
-{
-	struct ckpt_store *s = step->store;
-	struct ckpt_manifest *was = NULL, *is = NULL;
-	struct ckpt_step *into;
-	int rc;
-
-	fetch_before_reunion(step);
-	ckpt_lock_take(&s->acts_lock);
-	rc = ckpt_reunite(step, &into, &was);
-	ckpt_lock_drop(&s->acts_lock);
-	if (rc)
-		return rc;
-	if (!ckpt_step_manifest(into, &is) && s->calls.changed)
-		s->calls.changed(s->calls.changed_arg, into, was, is);
-	if (ckpt_step_state(step) == CKPT_STEP_COMMITTED && (into != step || has_no_files(is)))
-		(void)ckpt_delete(step); // why it could not be is in the error log
-	ckpt_manifest_unref(was);
-	ckpt_manifest_unref(is);
-	ckpt_step_unref(into);
-	return 0;
-}
-
-static bool has_manifest(struct ckpt_store *s, const struct ckpt_said *said)
-{
-	struct ckpt_step *step = ckpt_step_of_session(s, said->is.session);
-	CLEANUP_VERSION struct ckpt_version *v = step ? ckpt_step_version(step) : NULL;
-
-	ckpt_step_unref(step);
-	return v && !memcmp(v->is.manifest_sha256, said->is.manifest_sha256, sizeof(v->is.manifest_sha256));
-}
-
-static void fetch_manifests(struct ckpt_remote *r)
-{
-	CLEANUP_FREE struct ckpt_said *said = NULL;
-	size_t count = 0;
-
-	if (!r->loaded || !r->news || !*ckpt_indexer_of(r->store) ||
-	    ckpt_journal_list(r->store->journal, &said, &count))
-		return;
-	for (size_t i = 0; i < count && !(r->job && ckpt_job_stops(r->job)); i++)
-		if (said[i].pulled && said[i].is.manifest_bytes > CKPT_MANIFEST_EMBED_MAX &&
-		    !has_manifest(r->store, &said[i]) && fetch_manifest(r->store, &said[i].is))
-			return;
-}
-
-// Steps that are being changed here now, or cannot be read now, are tried again at the next turn.
-static int reunite_all(struct ckpt_remote *r)
-{
-	struct ckpt_store *s = r->store;
-	struct ckpt_step **steps;
-	uint32_t versions[2];
-	size_t count;
-	int rc = ckpt_reunite_list(s, &steps, &count);
-
-	if (rc)
-		return rc;
-	r->apart = false;
-	for (size_t i = 0; i < count; i++)
-		if (reunite(steps[i]) && ckpt_reunite_reads(steps[i], versions))
-			r->apart = true;
-	ckpt_step_list_free(steps, count);
-	return 0;
-}
-
 // The steps follow what was read.
 static int follow(struct ckpt_remote *r)
 {
@@ -504,7 +386,8 @@ static int follow(struct ckpt_remote *r)
 	bool due;
 	int rc = 0;
 
-	fetch_manifests(r);
+	if (r->loaded && r->news)
+		ckpt_reunion_fetch(s, r->job);
 	ckpt_lock_take(&s->acts_lock);
 	due = r->news || s->behind || r->untold || r->apart;
 	r->follows = true;
@@ -518,7 +401,7 @@ static int follow(struct ckpt_remote *r)
 	ckpt_lock_drop(&s->acts_lock);
 	ckpt_known_tell(k);
 	if (!rc && due)
-		rc = reunite_all(r);
+		rc = ckpt_reunion_all(s, &r->apart);
 	ckpt_known_tell_lost_names(k);
 	return rc;
 }
