@@ -533,6 +533,7 @@ static char *answer_collect(struct ckpt_fs *fs, const json_t *request, struct pe
 		.delay_ns = json_integer_value(json_object_get(request, "delay_ns")),
 		.dry_run = json_is_true(json_object_get(request, "dry_run")),
 		.force = json_is_true(json_object_get(request, "force")),
+		.repack = {.bytes_max = UINT64_MAX},
 		.go_on = goes_on,
 		.arg = peer,
 	};

@@ -79,6 +79,7 @@ static int gc_bucket(struct ckpt_store *s, const struct asked *a, char **ret_fig
 					     .delay_ns = a->delay_ns,
 					     .dry_run = a->dry_run,
 					     .force = a->force,
+					     .repack = {.bytes_max = UINT64_MAX},
 					     .go_on = show_removed};
 	struct ckpt_collect_done done;
 	int rc = ckpt_collect(s, &how, &done);
@@ -159,6 +160,24 @@ static const char *counted(const json_t *figures, const char *key, char ret_text
 	return ret_text;
 }
 
+static void report_half_dead(const json_t *found, const json_t *moved, bool dry_run)
+{
+	uint64_t left = number(found, "objects") - number(moved, "objects");
+	char moved_size[CKPT_SIZE_MAX], size[CKPT_SIZE_MAX];
+
+	if (number(moved, "objects"))
+		ckpt_note("%s %s out of %" PRIu64 " half-dead packs, which are garbage once that is uploaded",
+			  dry_run ? "would move" : "moved", ckpt_size_text(number(moved, "bytes"), moved_size),
+			  number(moved, "objects"));
+	if (number(found, "objects"))
+		ckpt_note("%s in %" PRIu64 " half-dead packs are needed by no step",
+			  ckpt_size_text(number(found, "bytes"), size), number(found, "objects"));
+	if (left)
+		ckpt_note("kept %" PRIu64
+			  " of them: this machine has no room, they are damaged, or it is another round's work",
+			  left);
+}
+
 static void report_bucket(const json_t *figures, bool dry_run)
 {
 	char text[CKPT_SIZE_MAX + 64], live[CKPT_SIZE_MAX + 64];
@@ -175,6 +194,7 @@ static void report_bucket(const json_t *figures, bool dry_run)
 			  counted(figures, "waiting", text), (seconds + 59) / 60);
 	if (number(json_object_get(figures, "young"), "objects"))
 		ckpt_note("kept %s: younger than the grace time", counted(figures, "young", text));
+	report_half_dead(json_object_get(figures, "half_dead"), json_object_get(figures, "repacked"), dry_run);
 	if (number(figures, "uploads"))
 		ckpt_note("gave up %" PRIu64 " unfinished uploads", number(figures, "uploads"));
 }
@@ -194,7 +214,8 @@ int ckpt_verb_gc(int argc, char **argv)
 		       "needs. First an entry of the log names them, and no node uses them from then on. "
 		       "They are removed by the first collection that comes an hour later or more. "
 		       "Any node may do this at any time, and so may a cron job: nobody has to stop for it. "
-		       "A mount does it once a day, if no other node has.\n"
+		       "A mount does it once a day, if no other node has. What listed steps need of half-dead packs "
+		       "is downloaded and put into new packs; a later collection removes the old ones.\n"
 		       "\n"
 		       "Examples:\n"
 		       "  ckptfs gc --dry-run /ckpt\n"

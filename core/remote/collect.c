@@ -7,33 +7,17 @@
 #include "core/cold/pack.h"
 #include "core/remote/collect_live.h"
 #include "core/remote/collect_remove.h"
+#include "core/remote/collect_repack.h"
 #include "core/remote/near.h"
 #include "core/remote/remote.h"
 #include "core/state/act.h"
 
-#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
 #define TRIES 64 // entries of others that come first
 #define SETTLE_TRIES 8
 #define SETTLE_NS INT64_C(1000000000)
-
-int ckpt_collect_fail(struct ckpt_collecting *c, int rc, const char *why, ...)
-{
-	va_list args;
-
-	va_start(args, why);
-	vsnprintf(c->done->why, sizeof(c->done->why), why, args);
-	va_end(args);
-	return rc;
-}
-
-void ckpt_collect_count_object(struct ckpt_collect_count *to, const struct ckpt_collect_object *o)
-{
-	to->objects++;
-	to->bytes += o->bytes;
-}
 
 // --- What is there ------------------------------------------------------------------------------------------------------
 
@@ -115,14 +99,9 @@ static void each(struct ckpt_collecting *c, object_fn *fn)
 
 // --- Condemning ---------------------------------------------------------------------------------------------------------
 
-static bool is_young(const struct ckpt_collecting *c, const struct ckpt_collect_object *o)
-{
-	return c->how->grace_ns && c->now_ns - o->mtime_ns < c->how->grace_ns;
-}
-
 static void choose(struct ckpt_collecting *c, struct ckpt_collect_object *o)
 {
-	o->goes = !o->live && !o->condemned && !is_young(c, o);
+	o->goes = !o->live && !o->condemned && !ckpt_collect_is_young(c, o);
 }
 
 struct weights {
@@ -338,12 +317,16 @@ static int collect(struct ckpt_collecting *c)
 	if (!rc)
 		rc = list_objects(c);
 	if (!rc)
+		rc = ckpt_collect_count_use(c);
+	if (!rc)
 		rc = condemn(c);
 	if (rc)
 		return rc;
 	each(c, count_rest);
 	rc = ckpt_collect_remove(c);
-	return rc ? rc : give_up_uploads(c);
+	if (!rc)
+		rc = give_up_uploads(c);
+	return rc ? rc : ckpt_collect_repack(c);
 }
 
 int ckpt_collect(struct ckpt_store *s, const struct ckpt_collect_how *how, struct ckpt_collect_done *ret_done)
@@ -359,6 +342,7 @@ int ckpt_collect(struct ckpt_store *s, const struct ckpt_collect_how *how, struc
 	c.there = ckpt_near_there(s->objects);
 	rc = collect(&c);
 	ckpt_keys_done(&c.read);
+	ckpt_pack_use_done(&c.use);
 	free(c.times);
 	free(c.packs.at);
 	free(c.manifests.at);
@@ -393,9 +377,10 @@ char *ckpt_collect_json(const struct ckpt_collect_done *d)
 	int64_t seconds = (d->waiting_ns + 999999999) / 1000000000;
 
 	ckpt_json_begin();
-	return ckpt_json_dump(json_pack("{s:o, s:o, s:o, s:o, s:o, s:I, s:I}", "live", count_json(&d->live), "young",
-					count_json(&d->young), "condemned", count_json(&d->condemned), "deleted",
-					count_json(&d->deleted), "waiting", count_json(&d->waiting), "waiting_seconds",
-					(json_int_t)seconds, "uploads", (json_int_t)d->uploads),
+	return ckpt_json_dump(json_pack("{s:o, s:o, s:o, s:o, s:o, s:I, s:I, s:o, s:o}", "live", count_json(&d->live),
+					"young", count_json(&d->young), "condemned", count_json(&d->condemned),
+					"deleted", count_json(&d->deleted), "waiting", count_json(&d->waiting),
+					"waiting_seconds", (json_int_t)seconds, "uploads", (json_int_t)d->uploads,
+					"half_dead", count_json(&d->half_dead), "repacked", count_json(&d->repacked)),
 			      JSON_COMPACT);
 }

@@ -6,7 +6,9 @@
 //   2. reads what the log says up to some entry, and from that what is needed: by versions that are listed, in the trash, or kept for
 //      `ckptfs restore`, and by the delay longer than that; by plain files; by a HOLD;
 //   3. appends a CONDEMN behind that entry which names the candidates that nobody needs. Where another entry is there by then: 2 again;
-//   4. removes objects that a CONDEMN has named, once that is older than the delay. Who reads of an older version has so long to end.
+//   4. removes objects that a CONDEMN has named, once that is older than the delay. Who reads of an older version has so long to end;
+//   5. puts elsewhere what listed steps need of half-dead packs, if it is told to. Once this is pushed a later collection finds that nobody needs
+//      those packs (collect_repack.h).
 //
 // Nobody loses anything: an entry behind the CONDEMN is by somebody who has read it, and names no condemned object (push.c). One before it
 // was read in 2. An object that is needed is never removed, whatever a CONDEMN says. A collection that ends anywhere leaves nothing
@@ -22,48 +24,13 @@
 // Threads: any, several at once; the removal has some of its own. Blocks on the network and on the node's disk.
 #pragma once
 
+#include "core/remote/collect_how.h"
 #include "core/step/store.h"
-
-#include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#define CKPT_COLLECT_GRACE_NS (INT64_C(24) * 3600 * 1000000000)
-#define CKPT_COLLECT_DELAY_NS (INT64_C(3600) * 1000000000)
-#define CKPT_COLLECT_HOLD_NS (INT64_C(7) * 24 * 3600 * 1000000000) // so long a HOLD holds
-#define CKPT_COLLECT_UPLOADS_NS (INT64_C(24) * 3600 * 1000000000)
-#define CKPT_COLLECT_WHY_MAX 512
-
-struct ckpt_collect_how {
-	int64_t grace_ns; // an object that is younger is no candidate
-	int64_t delay_ns; // between a CONDEMN and the removal
-	bool dry_run; // nothing is appended or removed: what would be condemned counts as condemned, what would go as deleted
-	bool force;       // even if it is most of what is there
-	bool leaves_word; // a CONDEMN is appended, though there is no garbage, so that others need not look
-	// Now and then, on the caller's thread; bytes were removed since the call before. Ends it by answering false. NULL: on and on.
-	bool (*go_on)(void *arg, uint64_t bytes);
-	void *arg;
-};
-
-struct ckpt_collect_count {
-	uint64_t objects, bytes; // packs and manifests
-};
-
-struct ckpt_collect_done {
-	struct ckpt_collect_count live;      // needed, or held
-	struct ckpt_collect_count young;     // needed by nobody yet, and younger than the grace time
-	struct ckpt_collect_count condemned; // by this collection
-	struct ckpt_collect_count deleted;
-	struct ckpt_collect_count waiting; // condemned, and not removed before the delay is over
-	int64_t waiting_ns;                // until the last of those may go, from now on
-	uint64_t uploads;                  // in parts, that were given up
-	char why[CKPT_COLLECT_WHY_MAX];    // it failed, for people; "" else
-};
 
 // 0; -EREMOTE: the store has no remote; -EROFS: it is open for reading. Nothing was condemned or removed: -EBADMSG, -ENOTSUP, -EIO ... what may
 // need objects cannot be read; -EPERM more than half of all bytes would go at once; -EACCES the remote's objects may not be removed. Some may have been: -EINTR go_on said
 // no; errors of the objects and of the log: -ETIMEDOUT, -EAGAIN, ... What was not done the next collection does.
 int ckpt_collect(struct ckpt_store *s, const struct ckpt_collect_how *how, struct ckpt_collect_done *ret_done);
 const char *ckpt_collect_hint(int error); // what to do about it, or NULL
-// {"live", "young", "condemned", "deleted", "waiting": {"objects", "bytes"}, "waiting_seconds", "uploads"}; malloc'ed; NULL: no memory.
+// {"live", "young", "condemned", "deleted", "waiting": {"objects", "bytes"}, "waiting_seconds", "uploads", "half_dead", "repacked"}; malloc'ed; NULL: no memory.
 char *ckpt_collect_json(const struct ckpt_collect_done *done);

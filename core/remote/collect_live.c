@@ -17,20 +17,6 @@
 #define TRIES 8 // the node's own log is trimmed meanwhile: then what stands in it is elsewhere
 #define MANIFEST_KEY_MAX (sizeof("m/") + CKPT_SHA256_HEX_LEN)
 
-static int by_name(const void *a, const void *b)
-{
-	return memcmp(((const struct ckpt_collect_object *)a)->name, ((const struct ckpt_collect_object *)b)->name,
-		      CKPT_SHA256_LEN);
-}
-
-struct ckpt_collect_object *ckpt_collect_find(const struct ckpt_collect_list *list, const uint8_t name[CKPT_SHA256_LEN])
-{
-	struct ckpt_collect_object want;
-
-	memcpy(want.name, name, sizeof(want.name));
-	return list->count ? bsearch(&want, list->at, list->count, sizeof(*list->at), by_name) : NULL;
-}
-
 // --- What one version needs ---------------------------------------------------------------------------------------------
 
 // The two ways in which an object may be meant.
@@ -39,6 +25,11 @@ typedef void mark_fn(struct ckpt_collect_object *o);
 static void mark_live(struct ckpt_collect_object *o)
 {
 	o->live = true;
+}
+
+static void mark_held_object(struct ckpt_collect_object *o)
+{
+	o->live = o->fixed = true;
 }
 
 static void mark_named(struct ckpt_collect_object *o)
@@ -54,14 +45,22 @@ static void mark(const struct ckpt_collect_list *list, const uint8_t *name, mark
 		fn(o);
 }
 
-static void mark_packs(struct ckpt_collecting *c, const struct ckpt_manifest *m, mark_fn *fn)
+static int mark_packs(struct ckpt_collecting *c, const struct ckpt_manifest *m, mark_fn *fn)
 {
+	bool counts = fn == mark_live && c->counts_use;
+
 	for (uint32_t i = 0; i < ckpt_manifest_pack_count(m); i++) {
+		struct ckpt_collect_object *o;
 		struct ckpt_pack pack;
 
 		ckpt_manifest_pack(m, i, &pack);
-		mark(&c->packs, pack.id, fn);
+		o = ckpt_collect_find(&c->packs, pack.id);
+		if (!o)
+			continue;
+		fn(o);
+		o->fixed |= fn == mark_live && c->is_fixed;
 	}
+	return counts && !c->is_fixed ? ckpt_pack_use_add(&c->use, m) : 0;
 }
 
 // data is taken.
@@ -75,7 +74,7 @@ static int mark_manifest(struct ckpt_collecting *c, void *data, size_t len, cons
 	if (memcmp(ckpt_manifest_sha256(m), sha256, CKPT_SHA256_LEN))
 		rc = -EBADMSG;
 	else
-		mark_packs(c, m, fn);
+		rc = mark_packs(c, m, fn);
 	ckpt_manifest_unref(m);
 	return rc;
 }
@@ -142,6 +141,7 @@ static int mark_version(struct ckpt_collecting *c, const struct ckpt_state_step 
 	struct ckpt_record r;
 	int rc = ckpt_collect_goes_on(c) ? ckpt_journal_read(c->store->journal, &v->record, &data) : -EINTR;
 
+	c->is_fixed = is_older || step->deleted_by;
 	if (!rc)
 		rc = ckpt_record_decode(data, v->record.len, &r);
 	if (!rc) {
@@ -183,6 +183,7 @@ static int mark_plain(struct ckpt_collecting *c, const struct ckpt_plain *e)
 	struct ckpt_plain_large large;
 	int rc = e->large ? ckpt_journal_read(c->store->journal, &e->content, &data) : 0;
 
+	c->is_fixed = true;
 	if (!rc && e->large) {
 		ckpt_plain_large_decode(data, &large);
 		rc = is_read(c, large.manifest, mark_live);
@@ -207,29 +208,6 @@ static void mark_condemned(struct ckpt_collecting *c, const struct ckpt_named *n
 	}
 }
 
-int ckpt_collect_entry_time(struct ckpt_collecting *c, uint64_t seq, int64_t *ret_put_ns)
-{
-	char key[CKPT_LOG_KEY_MAX];
-	struct ckpt_object entry;
-	int rc;
-
-	for (size_t i = 0; i < c->time_count; i++)
-		if (c->times[i].seq == seq) {
-			*ret_put_ns = c->times[i].put_ns;
-			return 0;
-		}
-	ckpt_log_key(seq, key);
-	rc = ckpt_grow((void **)&c->times, &c->time_cap, c->time_count + 1, sizeof(*c->times));
-	if (!rc)
-		rc = ckpt_objects_head(c->there, key, &entry);
-	if (rc)
-		return ckpt_collect_fail(c, rc == -ENOENT ? -EBADMSG : rc, "%s cannot be looked at: %s", key,
-					 strerror(-rc));
-	c->times[c->time_count++] = (struct ckpt_collect_time){seq, entry.mtime_ns};
-	*ret_put_ns = entry.mtime_ns;
-	return 0;
-}
-
 static int mark_held(struct ckpt_collecting *c, const struct ckpt_named *n)
 {
 	int64_t put_ns;
@@ -240,7 +218,7 @@ static int mark_held(struct ckpt_collecting *c, const struct ckpt_named *n)
 	if (ckpt_time_between(put_ns, c->now_ns) > CKPT_COLLECT_HOLD_NS)
 		return 0;
 	for (uint32_t i = 0; i < n->pack_count + n->manifest_count; i++)
-		mark(i < n->pack_count ? &c->packs : &c->manifests, n->objects[i], mark_live);
+		mark(i < n->pack_count ? &c->packs : &c->manifests, n->objects[i], mark_held_object);
 	return 0;
 }
 

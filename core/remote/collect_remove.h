@@ -3,7 +3,7 @@
 // Threads: one, that of the collection; it has some of its own. Blocks on the network.
 #pragma once
 
-#include "core/remote/collect_live.h"
+#include "core/remote/collecting.h"
 
 // Objects that are condemned and not needed are removed once the delay is over, and counted as deleted; others as waiting. 0; -EINTR go_on said no;
 // else the error of an object that stays: done->why names each of those, as far as there is room. Others were removed nevertheless, but where the

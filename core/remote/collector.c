@@ -2,7 +2,7 @@
 //
 //   RESTS    until the newest CONDEMN is a day old
 //   IS_DUE   it is, and a random time passes
-//   COMES_BACK   for what it has condemned itself
+//   COMES_BACK   for what it has condemned itself, or has put elsewhere, which is pushed by then
 #include "core/remote/collector.h"
 
 #include "core/base/sys.h"
@@ -21,7 +21,8 @@ const struct ckpt_collector_pace ckpt_collector_pace = {.first_ns = 300 * SECOND
 							.spread_ns = 3600 * SECOND_NS,
 							.retry_ns = 3600 * SECOND_NS,
 							.grace_ns = CKPT_COLLECT_GRACE_NS,
-							.delay_ns = CKPT_COLLECT_DELAY_NS};
+							.delay_ns = CKPT_COLLECT_DELAY_NS,
+							.repack_bytes = CKPT_COLLECT_REPACK_BYTES};
 
 enum state { RESTS, IS_DUE, COMES_BACK };
 
@@ -32,6 +33,7 @@ struct ckpt_collector {
 	int64_t next_ns; // monotonic
 	struct ckpt_job *job;
 	char told[CKPT_COLLECT_WHY_MAX];
+	bool damage_told;
 };
 
 static int look_at_last(void *arg, const struct ckpt_state *state)
@@ -86,11 +88,13 @@ static void tell(struct ckpt_collector *c, int rc, const struct ckpt_collect_don
 // The time until the next look, from now on.
 static int64_t collect(struct ckpt_collector *c, struct ckpt_job *job)
 {
-	const struct ckpt_collect_how how = {.grace_ns = c->pace.grace_ns,
-					     .delay_ns = c->pace.delay_ns,
-					     .leaves_word = c->state == IS_DUE,
-					     .go_on = goes_on,
-					     .arg = job};
+	const struct ckpt_collect_how how = {
+		.grace_ns = c->pace.grace_ns,
+		.delay_ns = c->pace.delay_ns,
+		.repack = {.bytes_max = c->pace.repack_bytes, .gently = true, .quiet = c->damage_told},
+		.leaves_word = c->state == IS_DUE,
+		.go_on = goes_on,
+		.arg = job};
 	struct ckpt_collect_done done;
 	int rc = ckpt_collect(c->store, &how, &done);
 
@@ -100,10 +104,11 @@ static int64_t collect(struct ckpt_collector *c, struct ckpt_job *job)
 	tell(c, rc, &done);
 	if (rc)
 		return rc == -EACCES || rc == -EPERM ? c->pace.period_ns : c->pace.retry_ns;
-	if (!done.waiting.objects)
+	c->damage_told |= done.damaged > 0;
+	if (!done.waiting.objects && !done.repacked.objects)
 		return c->pace.period_ns; // whatever this node's clock says of the entry
 	c->state = COMES_BACK;
-	return done.waiting_ns;
+	return done.waiting.objects ? done.waiting_ns : c->pace.retry_ns;
 }
 
 static int64_t look(struct ckpt_collector *c, struct ckpt_job *job)

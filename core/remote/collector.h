@@ -24,6 +24,7 @@ struct ckpt_collector_pace {
 	int64_t spread_ns;          // the longest random time
 	int64_t retry_ns;           // after a failure
 	int64_t grace_ns, delay_ns; // of collect.h
+	uint64_t repack_bytes;
 };
 extern const struct ckpt_collector_pace ckpt_collector_pace; // of a mount
 

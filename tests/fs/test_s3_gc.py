@@ -41,8 +41,10 @@ def test_garbage_leaves_the_bucket_and_what_is_listed_stays(node, gc, ckptfs, ke
     assert marked["condemned"]["objects"] > 0 and marked["deleted"]["objects"] == 0
     assert marked["waiting"] == marked["condemned"] and 3000 < marked["waiting_seconds"] <= 3660
     assert set(before) <= set(keys("packs/"))
+    first.wait()  # it has moved what is needed of the pack that the first steps had together
     removed = gc("cron", "--delay", "0s")
-    assert removed["deleted"] == marked["condemned"] and removed["condemned"]["objects"] == removed["waiting"]["objects"] == 0
+    assert removed["condemned"]["objects"] == marked["repacked"]["objects"] and removed["waiting"]["objects"] == 0
+    assert removed["deleted"]["bytes"] == marked["condemned"]["bytes"] + removed["condemned"]["bytes"]
     assert not set(before) <= set(keys("packs/"))
     assert len(keys("packs/")) + len(keys("m/")) == removed["live"]["objects"]
     assert removed["uploads"] == 0, "it was begun just now"
@@ -71,3 +73,29 @@ def test_each_object_that_cannot_be_removed_is_named(ckptfs, url, keys, client, 
     fault_proxy.play()
     assert ckptfs.json("gc", url, "--grace", "0s", "--delay", "0s")["deleted"]["objects"] == 3
     assert not keys("packs/")
+
+
+def test_a_half_dead_pack_is_moved_by_a_machine_that_has_nothing_of_it(node, gc, ckptfs, keys):
+    first = node("a")
+    is_there = {}
+    for name, own in (("1000", 3_000_000), ("2000", 1000)):
+        (first / name).mkdir()
+        trees.write(first / name / "shared.bin", trees.content("shared", 100_000))
+        trees.write(first / name / "own.bin", trees.content(name, own))
+        is_there[name] = first.complete(name)
+        first.wait()
+    before = keys("packs/")
+    ckptfs("rm", "--now", "--yes", first.path, "1000")
+    first.wait()
+    first.lose()
+    said = gc("cron", "--dry-run")
+    assert said["half_dead"]["objects"] == said["repacked"]["objects"] == 1 and said["half_dead"]["bytes"] > 2_000_000
+    assert keys("packs/") == before
+    moved = gc("cron")
+    assert moved["half_dead"] == said["half_dead"] and moved["repacked"] == said["repacked"]
+    assert len(keys("packs/")) == len(before) + 1, "it was uploaded when the verb had ended"
+    assert gc("cron", "--delay", "0s")["deleted"]["objects"] == 1
+    assert len(set(before) - set(keys("packs/"))) == 1
+    second = node("b")
+    assert {name: trees.describe(second / name) for name in second.listing()} == {"2000": is_there["2000"]}
+    assert gc("cron", "--dry-run")["half_dead"]["objects"] == 0
