@@ -475,11 +475,24 @@ static struct ckpt_file *anew(const struct ckpt_file *f)
 }
 
 // A pack is gone that the version needs which was opened: a later one may not.
+// Of a store with a remote another node may have moved its bytes, which the log says (REMOTE.md R6). The log is not read once more for a file whose
+// damage was told.
+static int open_anew_by_log(struct ckpt_file *f, struct ckpt_file **ret_found)
+{
+	const struct ckpt_store_calls *calls = &f->step->store->calls;
+	bool (*read_news)(void *arg) = __atomic_load_n(&calls->read_news, __ATOMIC_ACQUIRE);
+	int rc = open_anew(f->step, f->m, f->index, ret_found);
+
+	if (!rc || !read_news || __atomic_load_n(&f->told, __ATOMIC_RELAXED) || !read_news(calls->read_news_arg))
+		return rc;
+	return open_anew(f->step, f->m, f->index, ret_found);
+}
+
 static bool find_anew(struct ckpt_file *f)
 {
 	struct ckpt_file *none = NULL, *found;
 
-	if (open_anew(f->step, f->m, f->index, &found))
+	if (open_anew_by_log(f, &found))
 		return anew(f);
 	if (!__atomic_compare_exchange_n(&f->anew, &none, found, false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE))
 		ckpt_file_close(found);

@@ -27,6 +27,7 @@
 #define TELL_NS INT64_C(3600000000000) // between two lines of the error log that say the same
 #define OPTIONS_MAX 64
 #define READ_NS INT64_C(60000000000) // so long another thread waits until the log is read
+#define NEWS_NS INT64_C(10000000000) // the same of a reader
 #define NAP_NS INT64_C(10000000)
 
 struct ckpt_remote {
@@ -54,6 +55,7 @@ struct ckpt_remote {
 
 	int64_t progressed_ns;          // of push.h; atomic
 	struct ckpt_remote_turns turns; // each atomic
+	struct ckpt_remote_turns reads; // of the log; the same
 
 	struct ckpt_lock lock;
 	// Guarded by lock.
@@ -408,6 +410,7 @@ static int follow(struct ckpt_remote *r)
 
 static int read_log(struct ckpt_remote *r)
 {
+	uint64_t number = __atomic_add_fetch(&r->reads.begun, 1, __ATOMIC_RELAXED);
 	int rc = ckpt_log_is_settled(r->log) ? 0 : ckpt_log_settle(r->log), followed;
 
 	if (rc == -ENOENT || rc == -EEXIST)
@@ -415,7 +418,10 @@ static int read_log(struct ckpt_remote *r)
 	if (!rc)
 		rc = ckpt_log_read(r->log);
 	followed = follow(r); // what was read shows, even if the rest cannot be read now
-	return rc ? rc : followed;
+	rc = rc ? rc : followed;
+	if (!rc)
+		__atomic_store_n(&r->reads.ended, number, __ATOMIC_RELEASE);
+	return rc;
 }
 
 // The plain tree may push now all that was done before the first step that waits. Such a step is in a folder that the log knows.
@@ -534,13 +540,17 @@ static int put_snapshot(struct ckpt_remote *r)
 	return rc == -EINTR ? rc : 0;
 }
 
+static _Thread_local bool is_remotes; // this thread reads the log itself
+
 static int64_t turn(void *arg, struct ckpt_job *job)
 {
 	struct ckpt_remote *r = arg;
 	int rc;
 
 	__atomic_add_fetch(&r->turns.begun, 1, __ATOMIC_RELAXED);
+	is_remotes = true;
 	rc = exchange(r, job);
+	is_remotes = false;
 	if (!rc && !ckpt_job_stops(job))
 		__atomic_store_n(&r->turns.ended, r->turns.begun, __ATOMIC_RELEASE);
 	if (!rc)
@@ -551,15 +561,37 @@ static int64_t turn(void *arg, struct ckpt_job *job)
 	return ckpt_sys.mono_ns() + POLL_NS;
 }
 
+// By the thread, from its beginning: one that runs now may have looked before.
+static bool read_news(void *arg)
+{
+	struct ckpt_remote *r = arg;
+	int64_t until_ns = ckpt_sys.mono_ns() + NEWS_NS;
+	uint64_t begun = __atomic_load_n(&r->reads.begun, __ATOMIC_RELAXED);
+
+	while (__atomic_load_n(&r->reads.ended, __ATOMIC_ACQUIRE) <= begun) {
+		if (is_remotes || ckpt_sys.mono_ns() >= until_ns || ckpt_job_stops(r->job))
+			return false;
+		ckpt_remote_wake(r);
+		ckpt_sys.sleep_ns(NAP_NS);
+	}
+	return true;
+}
+
 // Other threads of the store run by now, and wake it. A node may be lost at any time, and with it what was not pushed.
 int ckpt_remote_start(struct ckpt_remote *r)
 {
 	const struct ckpt_job_of of = {"remote", CKPT_JOB_HURRIES, turn, r, false};
+	int rc;
 
 	if (!r)
 		return 0;
 	succeeded(r); // the job finds out by itself
-	return ckpt_job_new(r->store->jobs, &of, &r->job);
+	rc = ckpt_job_new(r->store->jobs, &of, &r->job);
+	if (rc)
+		return rc;
+	r->store->calls.read_news_arg = r;
+	__atomic_store_n(&r->store->calls.read_news, read_news, __ATOMIC_RELEASE);
+	return 0;
 }
 
 void ckpt_remote_wake(struct ckpt_remote *r)

@@ -51,6 +51,10 @@ struct ckpt_store_calls {
 	int (*before_follow)(void *arg);
 	void (*after_follow)(void *arg);
 	void *follow_arg;
+	// Set by a remote whose thread runs: reads all that its log has now. Blocks, for some seconds at most; called without locks. False: it could
+	// not. NULL: there is no such thread.
+	bool (*read_news)(void *arg);
+	void *read_news_arg;
 	// Does a change of the plain tree that is another node's, and tells the kernel. -EBUSY: the file is open for writing; else as of
 	// ckpt_tree_change(), which is called for it. NULL: nobody uses the tree.
 	int (*change_tree)(void *arg, const struct ckpt_tree_change *change);

@@ -191,6 +191,8 @@ TABLE = [
         "keep_needed(r);", "(void)0;", ("test_collect_repack",)),
     Row("moved-pack-is-gone-for-its-readers", "core/cold/file.c:ckpt_file_view",
         "rc == -ENOENT && find_anew(f)", "false", ("test_collect_repack",)),
+    Row("log-is-not-read-for-a-pack-that-is-gone", "core/cold/file.c:open_anew_by_log",
+        "!rc || !read_news ||", "true ||", ("test_collect_repack",)),
     Row("store-that-does-not-answer-is-asked-for-each", "core/remote/collect_remove.c:remove_one",
         "atomic_load(&r->in_vain) >= IN_VAIN_MAX", "false", ("test_collect_remove",)),
     Row("failure-of-one-removal-ends-all", "core/remote/collect_remove.c:remove_one",

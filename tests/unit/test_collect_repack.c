@@ -283,6 +283,60 @@ START_TEST(reader_of_the_old_pack_reads_the_new_one)
 }
 END_TEST
 
+// The log has nothing new for a node before it has found that a pack is gone.
+static struct {
+	struct ckpt_objects_ops ops;
+	const struct ckpt_objects_ops *below;
+	uint64_t end;
+	char pack_key[CKPT_PACK_KEY_MAX];
+	bool missed; // atomic
+} late;
+
+static int late_get(struct ckpt_objects *o, const char *key, uint64_t offset, void *buf, size_t len, size_t *ret_len,
+		    struct ckpt_object *ret_object)
+{
+	char end[CKPT_LOG_KEY_MAX];
+
+	ckpt_log_key(late.end, end);
+	if (!strcmp(key, late.pack_key))
+		__atomic_store_n(&late.missed, true, __ATOMIC_RELEASE);
+	if (!strncmp(key, "log/", strlen("log/")) && strcmp(key, end) > 0 &&
+	    !__atomic_load_n(&late.missed, __ATOMIC_ACQUIRE))
+		return -ENOENT;
+	return late.below->get(o, key, offset, buf, len, ret_len, ret_object);
+}
+
+START_TEST(reader_that_misses_a_pack_reads_the_log)
+{
+	struct node a = {0}, b = {0}, c = {0};
+	struct ckpt_pack pack;
+	struct ckpt_step *step;
+	struct ckpt_file *f;
+
+	leave_half_dead(&a, &pack);
+	close_node(&a);
+	open_node(&c);
+	late.below = there(&c)->ops;
+	late.ops = *late.below;
+	late.ops.get = late_get;
+	late.end = position(&c);
+	ckpt_pack_key(pack.id, late.pack_key);
+	there(&c)->ops = &late.ops;
+	push(&c); // from now on it reads
+	open_node(&b);
+	(void)collect(&b, &moving);
+	push(&b);
+	ck_assert_uint_eq(collect(&b, &at_once).deleted.objects, 1);
+	close_node(&b);
+	step = ckpt_step_find(c.store, "", "2");
+	f = ckpt_packed_open(step, "0");
+	ckpt_packed_check(f, SHARED);
+	ckpt_file_close(f);
+	ckpt_step_unref(step);
+	close_node(&c);
+}
+END_TEST
+
 START_TEST(two_nodes_move_the_same)
 {
 	struct ckpt_collect_done done;
@@ -384,6 +438,7 @@ int main(void)
 	tcase_add_test(tcase, step_that_shares_the_pack_and_comes_too_late_is_put_again);
 	tcase_add_loop_test(tcase, change_of_another_node_holds, 0, 2);
 	tcase_add_test(tcase, reader_of_the_old_pack_reads_the_new_one);
+	tcase_add_test(tcase, reader_that_misses_a_pack_reads_the_log);
 	tcase_add_test(tcase, two_nodes_move_the_same);
 	tcase_add_loop_test(tcase, one_that_was_cut_off_is_ended_by_the_next, 0, CKPT_BACKENDFAULT_WAYS);
 	tcase_add_test(tcase, a_mount_does_it_by_itself);
