@@ -1,6 +1,7 @@
 """Garbage in a bucket: what goes, what stays, and what a collection says."""
 
 import os
+import random
 import shutil
 
 import pytest
@@ -76,12 +77,12 @@ def test_each_object_that_cannot_be_removed_is_named(ckptfs, url, keys, client, 
 
 
 def test_a_half_dead_pack_is_moved_by_a_machine_that_has_nothing_of_it(node, gc, ckptfs, keys):
-    first = node("a")
-    is_there = {}
+    first, dice = node("a"), random.Random(7)  # bytes that do not get smaller
+    shared, is_there = dice.randbytes(100_000), {}
     for name, own in (("1000", 3_000_000), ("2000", 1000)):
         (first / name).mkdir()
-        trees.write(first / name / "shared.bin", trees.content("shared", 100_000))
-        trees.write(first / name / "own.bin", trees.content(name, own))
+        trees.write(first / name / "shared.bin", shared)
+        trees.write(first / name / "own.bin", dice.randbytes(own))
         is_there[name] = first.complete(name)
         first.wait()
     before = keys("packs/")
