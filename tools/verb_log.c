@@ -317,7 +317,7 @@ int ckpt_verb_log(int argc, char **argv)
 		       "user. With STEP: only what concerns this step, also under its former names. trash/NAME is a "
 		       "deleted step; the name of a step that has expired or has another name now is found, too.\v"
 		       "Acts are: commit, edit, restore, metadata (a step got other metadata), delete, undelete, "
-		       "expire, rename, pin, unpin, promote, temporary, policy, attach (the store got its remote) and "
+		       "expire, rename, pin, unpin, promote, temporary, policy, attach and detach (the store got or lost its remote) and "
 		       "pull (many changes of other nodes came at once). Acts of other nodes are listed once they "
 		       "have come to this one. What a mount does by itself is by the program ckptfs and the user of "
 		       "the mount.\n\n"

@@ -78,6 +78,11 @@ bool ckpt_pull_is_host(const char *host, size_t len)
 	return len && len <= CKPT_PULL_HOST_MAX && !memchr(host, '\0', len) && !ckpt_name_check(host, len);
 }
 
+bool ckpt_pull_has_host(const void *body, size_t len)
+{
+	return len >= PULL_BYTES && ckpt_get16((const uint8_t *)body + PULL_HOST_LEN);
+}
+
 int ckpt_pull_decode(const char *store_id, const void *body, size_t len, struct ckpt_pulled *ret)
 {
 	size_t host_len = len < PULL_BYTES ? 0 : ckpt_get16((const uint8_t *)body + PULL_HOST_LEN);

@@ -14,7 +14,7 @@
 struct ckpt_pull {
 	const char *
 		host; // of this node, for names of conflicts: at most CKPT_PULL_HOST_MAX bytes of a name; of the attaching one only, else ""
-	const void *entry; // of the remote's log; its length 0: attaches
+	const void *entry; // of the remote's log; its length 0: attaches with a host, detaches without
 	size_t entry_len;
 	// Acts of this node on top of it, each on a changed step: the bodies.
 	const struct ckpt_operation *acts; // kind, body and len are read
@@ -24,6 +24,8 @@ struct ckpt_pull {
 int ckpt_pull_encode(const struct ckpt_pull *pull, void **ret_body, size_t *ret_len);
 // 0: it can be applied, so that it may be appended; -EBADMSG damaged or hostile, -ENOTSUP newer, and required.
 int ckpt_pull_check(const char *store_id, const void *body, size_t len);
+// Of a body that can be applied and has no entry: it attaches; false: it detaches.
+bool ckpt_pull_has_host(const void *body, size_t len);
 bool ckpt_pull_is_host(const char *host, size_t len);
 
 // A PULL, decoded.
@@ -33,7 +35,7 @@ struct ckpt_pulled {
 	size_t acts_len;
 	uint32_t act_count;
 	const uint8_t *entry;
-	size_t entry_len; // 0: it attaches
+	size_t entry_len; // 0: it attaches, or detaches where host is ""
 };
 // The acts are checked, with their records; the entry is not looked into.
 int ckpt_pull_decode(const char *store_id, const void *body, size_t len, struct ckpt_pulled *ret_pulled);

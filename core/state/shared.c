@@ -675,6 +675,15 @@ int ckpt_state_jump(struct ckpt_state *s, const struct ckpt_operation *op, const
 	return rc;
 }
 
+static int by_commit(const void *a, const void *b)
+{
+	const struct ckpt_state_step *x = *(const struct ckpt_state_step *const *)a,
+				     *y = *(const struct ckpt_state_step *const *)b;
+
+	return x->is.sequence != y->is.sequence ? (x->is.sequence < y->is.sequence ? -1 : 1) : strcmp(x->id, y->id);
+}
+
+// All of them begin with one act, so that this order is the one in which they are pushed.
 static int attach(struct pull *p, const struct ckpt_operation *op)
 {
 	CLEANUP_FREE const struct ckpt_state_step **steps = NULL;
@@ -684,16 +693,48 @@ static int attach(struct pull *p, const struct ckpt_operation *op)
 
 	if (s->host)
 		return CKPT_STATE_VOID;
-	if (!*p->is.host || p->is.act_count || !op->number)
+	if (p->is.act_count || !op->number)
 		return -EBADMSG;
 	rc = ckpt_state_steps(s, &steps, &count);
 	if (!rc)
 		rc = make_changed_room(s, count);
 	if (!rc)
 		rc = (s->host = strdup(p->is.host)) ? 0 : -ENOMEM;
+	if (count)
+		qsort(steps, count, sizeof(*steps), by_commit);
 	for (size_t i = 0; i < count && !rc; i++)
 		add_changed(s, ckpt_table_find(s, steps[i]->id), op->number);
 	return rc;
+}
+
+// It is the state of a store that never had a remote, with the steps as they are here. Needs no memory.
+static int detach(struct pull *p)
+{
+	struct ckpt_state *s = p->s;
+
+	if (p->is.act_count)
+		return -EBADMSG;
+	if (!s->host)
+		return CKPT_STATE_VOID;
+	for (size_t i = 0; i < s->changed_count; i++) {
+		struct ckpt_state_step *c = s->changed[i];
+
+		ckpt_state_step_free(TAKE_PTR(c->shared));
+		if (c->gone) {
+			ckpt_state_step_free(c);
+			continue;
+		}
+		c->since = c->latest = c->dropped = c->until = 0;
+		c->merged = 0;
+	}
+	s->changed_count = 0;
+	free(TAKE_PTR(s->host));
+	s->remote = (struct ckpt_log_position){0};
+	ckpt_plains_done(s);
+	ckpt_condemned_done(s);
+	s->condemned = (struct ckpt_condemned_table){0};
+	ckpt_values_detach(&s->values);
+	return 0;
 }
 
 static int apply_pull(struct pull *p, const struct ckpt_operation *op)
@@ -703,7 +744,7 @@ static int apply_pull(struct pull *p, const struct ckpt_operation *op)
 	if (rc)
 		return rc;
 	if (!p->is.entry_len)
-		return attach(p, op);
+		return *p->is.host ? attach(p, op) : detach(p);
 	if (!p->s->host || *p->is.host)
 		return p->s->host ? -EBADMSG : CKPT_STATE_VOID;
 	rc = ckpt_pulled_entry(&p->is, p->store_id, &p->entry);

@@ -23,7 +23,8 @@
 // another name, or one that is deleted, cannot be dropped: others would wait for its name. What a dropped step has replaced here stays in
 // the remote's log. Plain files that were written behind a dropped step may name it: they wait until a later step was pushed.
 //
-// A PULL whose entry is empty attaches the remote: all that there is is changed then.
+// A PULL whose entry is empty attaches the remote, or detaches it where it names no host. Attached, all that there is is changed. Detached,
+// all is as it is here, and nothing is known of the remote: the state is that of a store that never had one.
 //
 // A JUMP passes many entries at once: the state that another node has read up to some entry takes the place of what was read here.
 #pragma once

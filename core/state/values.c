@@ -135,6 +135,14 @@ int ckpt_values_act(struct ckpt_values *s, const struct ckpt_act *a, uint64_t se
 	return ckpt_value_put(&s->is, &v, a->value_len);
 }
 
+void ckpt_values_detach(struct ckpt_values *s)
+{
+	list_done(&s->there);
+	s->there = (struct ckpt_value_list){0};
+	for (size_t i = 0; i < s->is.count; i++)
+		s->is.at[i].pulled = false;
+}
+
 int ckpt_values_jump(struct ckpt_values *s, const struct ckpt_value_list *there, uint64_t number)
 {
 	int rc = 0;

@@ -41,3 +41,5 @@ const char *ckpt_values_changed(const struct ckpt_values *values, const char **r
 int ckpt_values_act(struct ckpt_values *values, const struct ckpt_act *a, uint64_t seq, uint64_t remote_seq);
 // A JUMP with this number: the remote's log has these from then on. 0, -ENOMEM: it may be done again.
 int ckpt_values_jump(struct ckpt_values *values, const struct ckpt_value_list *there, uint64_t number);
+// The store has no remote any more: its values are this node's.
+void ckpt_values_detach(struct ckpt_values *values);

@@ -7,6 +7,7 @@
 #include "backends/backends.h"
 #include "core/base/util.h"
 #include "core/state/act.h"
+#include "core/state/condemned.h"
 #include "core/state/difference.h"
 #include "core/state/jump.h"
 #include "core/state/plain.h"
@@ -1291,6 +1292,84 @@ START_TEST(all_of_a_store_is_a_change_where_a_remote_is_attached)
 }
 END_TEST
 
+static void assert_plain_store(const struct ckpt_state *state)
+{
+	size_t count;
+
+	ck_assert(!ckpt_state_is_attached(state));
+	ck_assert_uint_eq(ckpt_state_remote(state).seq, 0);
+	(void)ckpt_state_changed(state, &count);
+	ck_assert_uint_eq(count, 0);
+	(void)ckpt_state_plains(state, &count);
+	ck_assert_uint_eq(count, 0);
+	(void)ckpt_state_named_objects(state, &count);
+	ck_assert_uint_eq(count, 0);
+}
+
+START_TEST(a_store_whose_remote_is_detached_is_a_plain_one_with_what_it_had)
+{
+	CLEANUP_FREE void *bytes = NULL;
+	struct ckpt_state *again;
+	size_t len;
+
+	begin();
+	share("1000");
+	share("2000");
+	share("3000");
+	strcpy(other, save(US, "4000"));
+	ck_ok(plain(US, CKPT_ACT_DELETE, listed(US, "1000"), 0));
+	ck_ok(plain(US, CKPT_ACT_FLAG, listed(US, "2000"), CKPT_FLAG_PINNED));
+	ck_ok(plain(US, CKPT_ACT_DELETE, listed(US, "3000"), 0));
+	strcpy(id, ckpt_state_named(US->state, "", "3000", 1)->id);
+	ck_ok(plain(US, CKPT_ACT_EXPIRE, step_of(US, id), 0));
+	ck_ok(set(THEM, "policy", "{}"));
+	push_next(THEM, true);
+	pull_all(US);
+	ck_ok(set(US, "policy", "{\"a\":1}"));
+	ck_assert_uint_eq(changes(US), 4);
+	ck_ok(pull(US, &(struct ckpt_pull){.host = ""}));
+	assert_plain_store(US->state);
+	ck_assert_str_eq(listed(US, "4000")->id, other);
+	ck_assert(listed(US, "2000")->is.pinned && !listed(US, "1000"));
+	ck_assert_ptr_null(ckpt_state_step(US->state, id));
+	ck_assert_str_eq(value(US), "{\"a\":1}");
+	ck_assert_int_eq(pull(US, &(struct ckpt_pull){.host = ""}), CKPT_STATE_VOID);
+
+	ck_ok(ckpt_state_encode(US->state, &bytes, &len));
+	ck_ok(ckpt_state_decode(bytes, len, &again));
+	assert_plain_store(again);
+	ckpt_state_free(again);
+
+	attach(US);
+	ck_assert_uint_eq(changes(US), 3);
+	finish();
+}
+END_TEST
+
+START_TEST(steps_of_a_store_that_is_attached_are_pushed_in_the_order_of_their_commits)
+{
+	static const char *const names[] = {"9", "8", "7", "6", "5", "4", "3", "2"};
+	struct ckpt_state_step *const *changed;
+	size_t count;
+
+	begin();
+	ckpt_state_free(US->state);
+	US->state = ckpt_state_new();
+	for (size_t i = 0; i < ARRAY_LEN(names); i++) {
+		struct ckpt_summary sum = fresh(names[i], 1);
+
+		sum.sequence = ARRAY_LEN(names) - i;
+		ck_ok(act_with(US, CKPT_ACT_SAVE, &sum, ""));
+	}
+	attach(US);
+	changed = ckpt_state_changed(US->state, &count);
+	ck_assert_uint_eq(count, ARRAY_LEN(names));
+	for (size_t i = 0; i < count; i++)
+		ck_assert_str_eq(changed[i]->is.name, names[ARRAY_LEN(names) - 1 - i]);
+	finish();
+}
+END_TEST
+
 START_TEST(changes_of_a_node_stay_over_a_jump)
 {
 	char third[CKPT_UUID_LEN + 1];
@@ -1574,6 +1653,8 @@ int main(void)
 	tcase_add_test(met, of_two_policies_the_later_in_the_log_holds);
 	tcase_add_test(met, values_that_are_not_shared_are_nobody_elses_matter);
 	tcase_add_test(met, all_of_a_store_is_a_change_where_a_remote_is_attached);
+	tcase_add_test(met, a_store_whose_remote_is_detached_is_a_plain_one_with_what_it_had);
+	tcase_add_test(met, steps_of_a_store_that_is_attached_are_pushed_in_the_order_of_their_commits);
 	tcase_add_test(met, changes_of_a_node_stay_over_a_jump);
 	tcase_add_test(met, jump_ends_changes_of_what_has_expired);
 	tcase_add_test(met, jump_back_or_without_a_remote_is_void);

@@ -348,8 +348,8 @@ START_TEST(each_bit_of_a_pull_that_is_flipped_is_seen_or_is_another_act)
 
 		cut.len = n;
 		cut.body = memcpy(exact + (op.len - n), body, n); // its end is that of the memory
-		// Without an entry it would attach the node, which is so.
-		ck_assert_int_eq(try_pull(bytes, len, &cut), n == op.len - entry_len ? CKPT_STATE_VOID : -EBADMSG);
+		// Without an entry it would detach the node: that has no acts.
+		ck_assert_int_eq(try_pull(bytes, len, &cut), -EBADMSG);
 	}
 }
 END_TEST
