@@ -118,18 +118,19 @@ static void note_with(const char *text, va_list args)
 
 int ckpt_confirm(const char *what, bool yes, const char *question, ...)
 {
+	CLEANUP_FREE char *text = NULL;
 	char answer[8] = "";
 	va_list ap;
 
 	if (yes)
 		return 0;
-	if (!isatty(STDIN_FILENO) || !isatty(STDERR_FILENO))
-		return ckpt_usage(what, "give --yes where nobody can be asked",
-				  "its files would be deleted permanently");
 	va_start(ap, question);
-	vfprintf(stderr, question, ap);
+	if (vasprintf(&text, question, ap) < 0)
+		text = ckpt_need(NULL);
 	va_end(ap);
-	fputs(" [y/N] ", stderr);
+	if (!isatty(STDIN_FILENO) || !isatty(STDERR_FILENO))
+		return ckpt_usage(what, "give --yes where nobody can be asked", "nobody can be asked: %s", text);
+	fprintf(stderr, "%s [y/N] ", text);
 	if (!fgets(answer, sizeof(answer), stdin) || (answer[0] != 'y' && answer[0] != 'Y'))
 		return ckpt_fail(what, NULL, "kept");
 	return 0;

@@ -68,7 +68,7 @@ static int catch_up(const char *path)
 	return rc == -EBUSY ? 0 : rc;
 }
 
-static int fail(const char *url, int rc, const char *why)
+int ckpt_remote_fail(const char *url, int rc, const char *why)
 {
 	const char *text = text_of(rc);
 
@@ -92,7 +92,7 @@ int ckpt_remote_init(const char *url)
 		return ckpt_fail(url, "`ckptfs info` shows it", "is a store already");
 	if (rc == -ENOTEMPTY)
 		return ckpt_fail(url, "a store starts below a prefix of its own", "has objects and is not a store");
-	return rc ? fail(url, rc, why) : 0;
+	return rc ? ckpt_remote_fail(url, rc, why) : 0;
 }
 
 int ckpt_remote_at_options(struct ckpt_remote_at *at)
@@ -126,7 +126,7 @@ static int take(const struct ckpt_remote_at *at, bool catches_up, int without, c
 	}
 	if (rc == -ENOMEM)
 		ckpt_need(NULL);
-	return rc ? fail(at->url, rc, why) : 0;
+	return rc ? ckpt_remote_fail(at->url, rc, why) : 0;
 }
 
 int ckpt_remote_operand(const struct ckpt_remote_at *at, char **ret_path)

@@ -5,6 +5,8 @@
 
 // Takes the options that were given with -o (verb.h). 0, or wrong usage.
 int ckpt_remote_at_options(struct ckpt_remote_at *at);
+// Says why there is none, or why it cannot be used: errors of place.h, with what the objects say of that. An exit status.
+int ckpt_remote_fail(const char *url, int rc, const char *why);
 bool ckpt_is_remote_url(const char *word);
 // Makes an empty store there. Says why not on stderr; 0, or an exit status.
 int ckpt_remote_init(const char *url);

@@ -1,4 +1,4 @@
-// remote: the object store behind a store, and what waits to be pushed there.
+// remote: the object store behind a store, and what waits to be pushed there; and giving a store one, or taking it away (remote_change.h).
 #include "tools/verb.h"
 
 #include "core/base/clock.h"
@@ -12,6 +12,8 @@
 #include "tools/output.h"
 #include "tools/progress.h"
 #include "tools/push.h"
+#include "tools/remote_change.h"
+#include "tools/remote_place.h"
 #include "tools/units.h"
 
 #include <inttypes.h>
@@ -22,7 +24,8 @@
 #define AGAIN_NS INT64_C(5000000000)     // between two attempts meanwhile
 
 struct remote {
-	bool yes;
+	bool yes, joins;
+	const char *url;    // of add
 	int64_t timeout_ns; // -1: none
 	struct ckpt_operand o;
 };
@@ -39,8 +42,7 @@ static json_int_t number_of(const json_t *object, const char *key)
 
 static int fail_local(const char *store)
 {
-	return ckpt_fail(store, "`ckptfs copy` copies steps into a store that has one",
-			 "a local store has no object store");
+	return ckpt_fail(store, "`ckptfs remote add` gives it one", "a local store has no object store");
 }
 
 // --- What there is ------------------------------------------------------------------------------------------------------
@@ -328,9 +330,39 @@ static int drop(struct remote *a)
 	return status;
 }
 
+// --- add and remove -----------------------------------------------------------------------------------------------------
+
+static int add(struct remote *a)
+{
+	return ckpt_remote_change_add(a->o.store, a->url, a->joins);
+}
+
+// A mount would go on as if it had one.
+static int check_unmounted(const char *store)
+{
+	CLEANUP_FREE char *why = NULL, *hint = NULL;
+
+	if (ckpt_store_holder(store, NULL))
+		return 0;
+	ckpt_listing_explain(store, -EBUSY, &why, &hint);
+	return ckpt_fail(store, hint, "%s", why);
+}
+
+static int remove_remote(struct remote *a)
+{
+	int rc = ckpt_remote_is_at(a->o.store) ? check_unmounted(a->o.store) : fail_local(a->o.store);
+
+	if (!rc)
+		rc = ckpt_confirm(
+			a->o.store, a->yes,
+			"Take the object store away from %s? What was not pushed stays on this machine alone.",
+			a->o.store);
+	return rc ? rc : ckpt_remote_change_remove(a->o.store);
+}
+
 // --- The verb -----------------------------------------------------------------------------------------------------------
 
-enum { KEY_TIMEOUT = 0x100 };
+enum { KEY_TIMEOUT = 0x100, KEY_JOIN };
 
 static const struct {
 	const char *word, *usage;
@@ -338,10 +370,13 @@ static const struct {
 	int (*run)(struct remote *a);
 	bool times; // it takes --timeout
 	bool asks;  // it takes --yes
+	bool joins; // it takes --join, and a URL as its last word
 } acts[] = {
-	{"show", "usage: ckptfs remote show [STORE]", 0, 0, show, false, false},
-	{"sync", "usage: ckptfs remote sync [STORE] [--timeout D]", 0, 0, sync_remote, true, false},
-	{"drop", "usage: ckptfs remote drop [STORE] STEP...", 1, SIZE_MAX, drop, false, true},
+	{"show", "usage: ckptfs remote show [STORE]", 0, 0, show, false, false, false},
+	{"sync", "usage: ckptfs remote sync [STORE] [--timeout D]", 0, 0, sync_remote, true, false, false},
+	{"drop", "usage: ckptfs remote drop [STORE] STEP...", 1, SIZE_MAX, drop, false, true, false},
+	{"add", "usage: ckptfs remote add [-o OPTS] STORE URL [--join]", 0, 0, add, false, false, true},
+	{"remove", "usage: ckptfs remote remove [STORE] [--yes]", 0, 0, remove_remote, false, true, false},
 };
 
 static int find_act(const char *word, size_t *ret_act)
@@ -357,7 +392,7 @@ static int find_act(const char *word, size_t *ret_act)
 		}
 	}
 	nearest = ckpt_nearest(word, words);
-	hint = nearest ? ckpt_text("did you mean %s?", nearest) : ckpt_text("show, sync or drop");
+	hint = nearest ? ckpt_text("did you mean %s?", nearest) : ckpt_text("show, sync, drop, add or remove");
 	return ckpt_usage(word, hint, "unknown action");
 }
 
@@ -365,8 +400,9 @@ static int on_option(int key, char *arg, void *input)
 {
 	struct remote *a = input;
 
-	if (key == 'y') {
-		a->yes = true;
+	if (key == 'y' || key == KEY_JOIN) {
+		a->yes |= key == 'y';
+		a->joins |= key == KEY_JOIN;
 		return 0;
 	}
 	return ckpt_duration_parse(arg, &a->timeout_ns)
@@ -383,7 +419,25 @@ static int check(const struct remote *a, size_t act)
 		return ckpt_usage("--timeout", acts[act].usage, "is of `remote sync`");
 	if (a->yes && !acts[act].asks)
 		return ckpt_usage("--yes", acts[act].usage, "this asks for nothing");
+	if (a->joins && !acts[act].joins)
+		return ckpt_usage("--join", acts[act].usage, "is of `remote add`");
 	return 0;
+}
+
+// A local STORE, and the URL that it is to have: -o is of that.
+static int take_url(const struct ckpt_words *words, struct remote *a, const char *usage)
+{
+	const char *store;
+
+	if (words->count != 2)
+		return ckpt_usage("remote", usage, "an operand %s", words->count < 2 ? "is missing" : "too many");
+	store = words->at[0];
+	a->url = words->at[1];
+	if (ckpt_is_remote_url(store))
+		return ckpt_usage(store, usage, "is a URL: a local store gets one");
+	if (!ckpt_is_remote_url(a->url))
+		return ckpt_usage(a->url, "an object store is s3://BUCKET/PREFIX", "is no URL of an object store");
+	return ckpt_operand_source(store, &a->o);
 }
 
 int ckpt_verb_remote(int argc, char **argv)
@@ -391,11 +445,12 @@ int ckpt_verb_remote(int argc, char **argv)
 	static const struct argp_option options[] = {
 		{"timeout", KEY_TIMEOUT, "DURATION", 0, "sync: give up after this, with exit status 1 (default: never)",
 		 0},
-		{"yes", 'y', NULL, 0, "drop: do not ask; needed where stdin is no terminal", 0},
+		{"yes", 'y', NULL, 0, "drop, remove: do not ask; needed where stdin is no terminal", 0},
+		{"join", KEY_JOIN, NULL, 0, "add: the bucket may have steps of this same store already", 0},
 		{0},
 	};
 	static const struct ckpt_syntax syntax = {
-		.operands = "show|sync|drop [STORE] [STEP...]",
+		.operands = "show|sync|drop|add|remove [STORE] [STEP...|URL]",
 		.doc = "Shows the object store behind a store, and what waits to be pushed there.\v"
 		       "show lists the URL, its options, whether it answers, and the queue: each operation with "
 		       "its size, since when it waits, for what, and why it has failed.\n"
@@ -406,10 +461,17 @@ int ckpt_verb_remote(int argc, char **argv)
 		       "Files that were written after it and may name it, such as a tracker, wait for the next "
 		       "step. A deletion or a new name cannot be dropped: `ckptfs undelete` and `ckptfs mv` take "
 		       "them back.\n"
+		       "add puts a bucket behind a local store that is not mounted: all listed steps and plain files "
+		       "are pushed, and STORE is the work directory of the URL on this machine. It can be interrupted "
+		       "at any time: a mount, or sync, goes on. The bucket has nothing below the URL, or with --join "
+		       "it has this same store, as after remove.\n"
+		       "remove makes a local store of it again. What only the bucket has is fetched first. Nothing is "
+		       "pushed, and the bucket is left as it is.\n"
 		       "\n"
 		       "Examples:\n"
 		       "  ckptfs remote show /ckpt\n"
-		       "  ckptfs remote sync --timeout 10m s3://my-bucket/run42",
+		       "  ckptfs remote sync --timeout 10m s3://my-bucket/run42\n"
+		       "  ckptfs remote add -o region=eu-central-1 /data/run42 s3://my-bucket/run42",
 		.options = options,
 		.option = on_option,
 		.operands_min = 1,
@@ -425,7 +487,7 @@ int ckpt_verb_remote(int argc, char **argv)
 	if (rc)
 		return rc;
 	rest = (struct ckpt_words){words.at + 1, words.count - 1};
-	rc = ckpt_operand_take(&rest, &a.o);
+	rc = acts[act].joins ? take_url(&rest, &a, acts[act].usage) : ckpt_operand_take(&rest, &a.o);
 	if (rc)
 		return rc;
 	rc = check(&a, act);

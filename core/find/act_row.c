@@ -191,7 +191,7 @@ static int tell(const struct ckpt_act_row_from *from, const struct ckpt_operatio
 	int rc;
 
 	if (op->kind == CKPT_PULL_KIND || op->kind == CKPT_JUMP_KIND) {
-		row->word = op->kind == CKPT_JUMP_KIND	    ? "pull"
+		row->word = op->kind == CKPT_JUMP_KIND              ? "pull"
 			    : ckpt_pull_has_host(op->body, op->len) ? "attach"
 								    : "detach";
 		return 0;

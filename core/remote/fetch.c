@@ -67,7 +67,7 @@ static int copy_pack(struct ckpt_store *s, struct ckpt_fetch_round *r, const str
 }
 
 // The first failure is told: a pack that has gone keeps no other from being copied.
-static void fetch_pack(struct ckpt_store *s, struct ckpt_fetch_round *r, const struct ckpt_pack *pack)
+int ckpt_fetch_pack(struct ckpt_store *s, struct ckpt_fetch_round *r, const struct ckpt_pack *pack)
 {
 	char key[CKPT_PACK_KEY_MAX];
 	struct ckpt_object object;
@@ -76,14 +76,15 @@ static void fetch_pack(struct ckpt_store *s, struct ckpt_fetch_round *r, const s
 	ckpt_pack_key(pack->id, key);
 	rc = ckpt_objects_head(ckpt_near_here(s->objects), key, &object);
 	if (rc != -ENOENT)
-		return;
+		return rc;
 	rc = has_room(s, pack->bytes) ? copy_pack(s, r, pack, key) : -ENOSPC;
 	if (rc == -ENOSPC)
 		r->lacking += pack->bytes;
 	if (!rc || rc == -EINTR || (r->failed && r->failed != -ENOENT))
-		return;
+		return rc;
 	r->failed = rc;
 	snprintf(r->key, sizeof(r->key), "%s", key);
+	return rc;
 }
 
 // A remote that does not answer is not asked for each of them.
@@ -99,7 +100,7 @@ static void fetch_manifest(struct ckpt_store *s, struct ckpt_fetch_round *r, con
 
 		ckpt_manifest_pack(m, i, &pack);
 		if (ckpt_journal_pack_condemned(s->journal, pack.id))
-			fetch_pack(s, r, &pack);
+			(void)ckpt_fetch_pack(s, r, &pack);
 	}
 }
 

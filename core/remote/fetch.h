@@ -35,5 +35,8 @@ struct ckpt_fetch_round {
 	int failed;            // 0, or why a pack could not be copied: -ENOENT it has gone; else it may be tried again
 	char key[128];         // of that pack
 };
+struct ckpt_pack;
+// One pack, where it is not here. 0: it is; -EINTR: go_on said no; -ENOSPC; -ENOENT: the remote has not got it; else as of the objects. Adds to the results.
+int ckpt_fetch_pack(struct ckpt_store *s, struct ckpt_fetch_round *r, const struct ckpt_pack *pack);
 // All that there is now.
 void ckpt_fetch_round(struct ckpt_store *s, struct ckpt_fetch_round *r);

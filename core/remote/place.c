@@ -459,3 +459,115 @@ int ckpt_remote_make(const struct ckpt_remote_at *at, char why[CKPT_OBJECTS_WHY_
 	ckpt_objects_close(objects);
 	return rc;
 }
+
+// --- A remote for a store that has none, and none for one that has ------------------------------------------------------
+
+// As the remote has it: without what is the node's alone.
+static int put_identity_of(struct ckpt_store *s, struct ckpt_objects *objects)
+{
+	static const char *const fields[] = {"format", "id", "created_ns", "required", "optional"};
+	CLEANUP_FREE char *text = NULL;
+	json_t *identity, *theirs = json_object();
+	int rc = theirs ? ckpt_store_identity(s, &identity) : -ENOMEM;
+
+	if (!rc) {
+		for (size_t i = 0; i < ARRAY_LEN(fields) && !rc; i++)
+			if (json_object_get(identity, fields[i]) &&
+			    json_object_set(theirs, fields[i], json_object_get(identity, fields[i])))
+				rc = -ENOMEM;
+		json_decref(identity);
+	}
+	text = rc ? NULL : ckpt_json_dump(json_incref(theirs), JSON_INDENT(2));
+	json_decref(theirs);
+	if (!rc)
+		rc = text ? ckpt_objects_put(objects, CKPT_OBJECT_IDENTITY, text, strlen(text), NULL) : -ENOMEM;
+	return rc;
+}
+
+static int find_any(void *arg, const char *key, const struct ckpt_object *object)
+{
+	(void)arg;
+	(void)key;
+	(void)object;
+	return -EEXIST;
+}
+
+// One that was cut off before the store itself knew its remote has put the identity and nothing else.
+static int check_same(struct ckpt_store *s, struct ckpt_objects *objects, bool joins)
+{
+	json_t *identity;
+	int rc = ckpt_remote_identity(objects, &identity);
+
+	if (rc)
+		return rc;
+	rc = strcmp(json_string_value(json_object_get(identity, "id")), s->id) ? -EREMCHG : 0;
+	json_decref(identity);
+	if (!rc && !joins)
+		rc = ckpt_objects_list(objects, "log/", NULL, find_any, NULL);
+	return rc;
+}
+
+static int make_same(struct ckpt_store *s, struct ckpt_objects *objects, bool joins, char *why)
+{
+	int there = check_same(s, objects, joins), rc = there == -ENOENT ? check_empty(objects) : there;
+
+	if (!rc)
+		rc = probe(objects, true, why);
+	if (rc || !there)
+		return rc;
+	rc = put_identity_of(s, objects);
+	return rc == -EEXIST ? check_same(s, objects, joins) : rc;
+}
+
+static int set_remote(json_t *identity, void *remote)
+{
+	if (json_object_get(identity, "remote"))
+		return -EALREADY;
+	return json_object_set(identity, "remote", remote) ? -ENOMEM : 1;
+}
+
+int ckpt_remote_add(const struct ckpt_remote_at *at, struct ckpt_store *s, bool joins, char why[CKPT_OBJECTS_WHY_MAX])
+{
+	struct ckpt_remote_at makes = *at;
+	struct ckpt_objects *objects;
+	json_t *remote;
+	int rc;
+
+	*why = '\0';
+	if (ckpt_remote_is_at(s->path))
+		return -EALREADY;
+	makes.make = true;
+	rc = open_remote(&makes, why, &objects);
+	if (rc)
+		return rc;
+	rc = make_same(s, objects, joins, why);
+	if (rc && !*why)
+		ckpt_objects_why(objects, why);
+	ckpt_objects_close(objects);
+	if (rc)
+		return rc;
+	remote = remote_json(at);
+	if (!remote || json_object_set_new(remote, "probed", json_true()))
+		rc = -ENOMEM;
+	if (!rc)
+		rc = change_identity(s->path, set_remote, remote);
+	json_decref(remote);
+	return rc;
+}
+
+static int unset_remote(json_t *identity, void *arg __attribute__((unused)))
+{
+	json_t *settings = json_object_get(identity, "settings");
+	const char *durability = json_string_value(json_object_get(settings, "durability"));
+
+	if (json_object_del(identity, "remote"))
+		return 0;
+	if (durability && !strcmp(durability, "remote"))
+		(void)json_object_del(settings, "durability");
+	return 1;
+}
+
+int ckpt_remote_forget(const char *path)
+{
+	return change_identity(path, unset_remote, NULL);
+}

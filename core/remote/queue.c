@@ -203,22 +203,6 @@ static void add_item(void *arg, const struct ckpt_tree_item *it)
 	}
 }
 
-// "FOLDER/NAME" of a file that is gone. NULL: no memory.
-static char *path_of(const struct ckpt_state *state, const char *folder_id, const char *name)
-{
-	const struct ckpt_plain *folder;
-	char *path = strdup(name), *longer;
-
-	while (path && *folder_id && (folder = ckpt_state_plain_folder(state, folder_id))) {
-		if (asprintf(&longer, "%s/%s", folder->name, path) < 0)
-			longer = NULL;
-		free(path);
-		path = longer;
-		folder_id = folder->folder_id;
-	}
-	return path;
-}
-
 static int look_at_files(void *arg, const struct ckpt_state *state)
 {
 	struct rows *rows = arg;
@@ -231,7 +215,7 @@ static int look_at_files(void *arg, const struct ckpt_state *state)
 		if (*row->session)
 			continue;
 		if (!row->path)
-			row->path = path_of(state, row->folder_id, row->name);
+			row->path = ckpt_state_plain_path(state, row->folder_id, row->name);
 		rows->no_memory |= !row->path;
 		failure = ckpt_failure_holding(&rows->failed, row->place);
 		held_by = failure ? NULL : ckpt_state_held_by(state, row->place);

@@ -4,6 +4,7 @@
 #include "core/base/util.h"
 #include "core/remote/tree_plan.h"
 #include "core/state/journal.h"
+#include "core/state/plain.h"
 #include "core/step/store_folder.h"
 
 #include <fcntl.h>
@@ -152,6 +153,49 @@ void ckpt_tree_each(struct ckpt_tree *t, ckpt_tree_fn *fn, void *arg)
 {
 	if (t)
 		ckpt_tree_queue_each(&t->queue, fn, arg);
+}
+
+struct lacking {
+	struct ckpt_tree *tree;
+	ckpt_tree_path_fn *fn;
+	void *arg;
+};
+
+// A content that this node has put was here, and what became of it is this node's doing.
+static bool is_lacking(const struct lacking *l, const struct ckpt_state *state, const struct ckpt_plain *e)
+{
+	const struct ckpt_tree_seen *seen;
+
+	if (*e->id || !strcmp(ckpt_state_node(state, e->node), l->tree->node))
+		return false;
+	seen = ckpt_tree_seen_find(&l->tree->seen, e->folder_id, e->name);
+	return !seen || seen->version != e->version;
+}
+
+static int tell_lacking(void *arg, const struct ckpt_state *state)
+{
+	const struct lacking *l = arg;
+	size_t count;
+	struct ckpt_plain *const *all = ckpt_state_plains(state, &count);
+
+	for (size_t i = 0; i < count; i++) {
+		CLEANUP_FREE char *path = NULL;
+
+		if (!is_lacking(l, state, all[i]))
+			continue;
+		path = ckpt_state_plain_path(state, all[i]->folder_id, all[i]->name);
+		if (!path)
+			return -ENOMEM;
+		l->fn(l->arg, path);
+	}
+	return 0;
+}
+
+int ckpt_tree_lacks(struct ckpt_tree *t, ckpt_tree_path_fn *fn, void *arg)
+{
+	struct lacking l = {.tree = t, .fn = fn, .arg = arg};
+
+	return ckpt_journal_look(t->store->journal, tell_lacking, &l);
 }
 
 // --- Of the remote's thread ---------------------------------------------------------------------------------------------

@@ -33,6 +33,11 @@ struct ckpt_tree_item;
 typedef void ckpt_tree_fn(void *arg, const struct ckpt_tree_item *item);
 void ckpt_tree_each(struct ckpt_tree *t, ckpt_tree_fn *fn, void *arg);
 
+// Calls fn for each file or link of another node whose content was not carried out here, once that was tried (_carry_out): it could not be
+// fetched, or something else has its name. The path is borrowed, and fn must not block. 0, -ENOMEM.
+typedef void ckpt_tree_path_fn(void *arg, const char *path);
+int ckpt_tree_lacks(struct ckpt_tree *t, ckpt_tree_path_fn *fn, void *arg);
+
 // After each entry of the remote's log that says something of the tree.
 void ckpt_tree_carry_out(struct ckpt_tree *t);
 // Puts one entry into the log, of changes that were made before the act `before`; UINT64_MAX: of all. now: it looks at the disk first,

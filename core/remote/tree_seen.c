@@ -8,7 +8,7 @@
 #include <fcntl.h>
 #include <stdio.h>
 
-#define FILE_NAME "tree.json"
+#define FILE_NAME CKPT_TREE_SEEN_FILE
 #define FILE_BYTES_MAX (UINT64_C(1) << 30)
 
 static size_t place_of(const struct ckpt_tree_seen_table *t, const char *folder_id, const char *name, bool *ret_there)

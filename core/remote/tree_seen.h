@@ -7,6 +7,8 @@
 
 #include "core/remote/tree_look.h"
 
+#define CKPT_TREE_SEEN_FILE "tree.json"
+
 struct ckpt_tree_seen {
 	char folder_id[CKPT_FOLDER_ID_LEN + 1], id[CKPT_FOLDER_ID_LEN + 1]; // id: of a folder; "" it is none
 	char *name;

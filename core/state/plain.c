@@ -7,6 +7,8 @@
 #include "core/base/util.h"
 #include "core/state/table.h"
 
+#include <stdio.h>
+
 #define BUCKETS_FIRST 64
 
 static struct ckpt_plain **place_slot(const struct ckpt_plains *t, const char *folder_id, const char *name)
@@ -196,6 +198,21 @@ void ckpt_plains_done(struct ckpt_state *s)
 	free(t->of_place);
 	free(t->of_id);
 	*t = (struct ckpt_plains){0};
+}
+
+char *ckpt_state_plain_path(const struct ckpt_state *state, const char *folder_id, const char *name)
+{
+	const struct ckpt_plain *folder;
+	char *path = strdup(name), *longer;
+
+	while (path && *folder_id && (folder = ckpt_state_plain_folder(state, folder_id))) {
+		if (asprintf(&longer, "%s/%s", folder->name, path) < 0)
+			longer = NULL;
+		free(path);
+		path = longer;
+		folder_id = folder->folder_id;
+	}
+	return path;
 }
 
 // --- Acts ---------------------------------------------------------------------------------------------------------------

@@ -50,6 +50,8 @@ struct ckpt_plain {
 const struct ckpt_plain *ckpt_state_plain(const struct ckpt_state *state, const char *folder_id, const char *name);
 bool ckpt_state_plain_is_empty(const struct ckpt_state *state, const struct ckpt_plain *folder);  // of steps, too
 const struct ckpt_plain *ckpt_state_plain_folder(const struct ckpt_state *state, const char *id); // not the root
+// "FOLDER/NAME" of what is, or was, in this folder, malloc'ed. NULL: no memory.
+char *ckpt_state_plain_path(const struct ckpt_state *state, const char *folder_id, const char *name);
 // All entries, in no order; borrowed. NULL, 0: there are none.
 struct ckpt_plain *const *ckpt_state_plains(const struct ckpt_state *state, size_t *ret_count);
 

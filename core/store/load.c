@@ -3,6 +3,7 @@
 #include "core/base/sys.h"
 #include "core/base/util.h"
 #include "core/base/uuid.h"
+#include "core/remote/detach.h"
 #include "core/remote/remote.h"
 #include "core/save/draft.h"
 #include "core/save/stage.h"
@@ -98,8 +99,8 @@ int ckpt_load_steps(struct ckpt_store *s, const json_t *identity, bool repairs)
 	CLEANUP(list_done) struct said_list l = {0};
 	int rc = open_journal(s, identity, repairs);
 
-	if (!rc && *ckpt_remote_of(s) && s->writable && !repairs)
-		rc = ckpt_remote_catch_up(*ckpt_remote_of(s));
+	if (!rc && s->writable && !repairs)
+		rc = *ckpt_remote_of(s) ? ckpt_remote_catch_up(*ckpt_remote_of(s)) : ckpt_detach_end(s);
 	if (!rc)
 		rc = ckpt_journal_list(s->journal, &l.at, &l.count);
 	for (size_t i = 0; i < l.count && !rc; i++)

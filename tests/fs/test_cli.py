@@ -461,6 +461,8 @@ WRONG = [[], ["nosuchverb"], ["ls", "--nosuch"], ["ls", "-Z", "STORE"], ["ls", "
          ["policy", "explain", "--step-time", "soon", "STORE", "0..9"], ["policy", "explain", "--preempt-at", "-1", "STORE", "0..9"], ["retain", "STORE", "1000"], ["retain", "--nosuch", "STORE"],
          ["should-save"], ["should-save", "STORE"], ["should-save", "STORE", "soon"], ["should-save", "STORE", "-1"], ["should-save", "STORE", "99999999999999999999"], ["should-save", "STORE", "1", "2"],
          ["remote"], ["remote", "mend", "STORE"], ["remote", "show", "STORE", "x"], ["remote", "sync", "--timeout", "soon", "STORE"], ["remote", "sync", "--yes", "STORE"], ["remote", "show", "--timeout", "1s", "STORE"], ["remote", "drop", "STORE"], ["remote", "drop", "STORE", "trash/1"],
+         ["remote", "add"], ["remote", "add", "STORE"], ["remote", "add", "STORE", "/tmp"], ["remote", "add", "STORE", "gs://bucket/run"], ["remote", "add", "s3://bucket/a", "s3://bucket/b"], ["remote", "add", "STORE", "s3://bucket/run", "x"],
+         ["remote", "add", "--yes", "STORE", "s3://bucket/run"], ["remote", "add", "-o", "nosuch=1", "STORE", "s3://bucket/run"], ["remote", "add", "-o", "work_dir=/tmp/x", "STORE", "s3://bucket/run"], ["remote", "remove", "STORE", "x"], ["remote", "remove", "--join", "STORE"], ["remote", "remove", "--timeout", "1s", "STORE"],
          ["index"], ["index", "STORE"], ["index", "check", "STORE", "1000"], ["diff"], ["diff", "STORE", "1000"], ["diff", "STORE", "1", "2", "3"],
          ["diff", "--arrays=1", "STORE", "1000", "2000"], ["du", "--nosuch"], ["du", "STORE", "1000/config.json"], ["bench"], ["bench", "a", "b"], ["help", "a", "b"],
          ["mount", "-o", "colour=3", "STORE", "a"], ["mount", "-o", "durability=far", "STORE", "a"], ["mount", "-o", "ro=1", "STORE", "a"], ["ls", "http://x/y"],
@@ -473,7 +475,7 @@ REFUSED = [["ls", "nowhere"], ["ls", "/"], ["ls", "STORE", "nosuch"], ["ls", "ST
            ["begin", "STORE", "1000"], ["commit", "STORE", "nosuch"], ["commit", "STORE", "nosuch", "3000"], ["resume", "STORE", "nosuch"], ["latest", "STORE", "nosuch"], ["config", "nowhere"], ["wait", "--remote", "STORE"],
            ["wait", "--timeout", "0", "STORE", "nosuch"], ["diff", "STORE", "1000", "nosuch"], ["diff", "STORE", "1000", "trash/1"], ["du", "STORE", "nosuch"], ["bench", "nosuch"],
            ["cool", "STORE", "nosuch"], ["warm", "STORE", "1000", "nosuch"], ["cool", "STORE", "3000"], ["policy", "show", "nowhere"], ["policy", "check", "nosuch"], ["policy", "set", "STORE", "nosuch"],
-           ["remote", "show", "STORE"], ["remote", "sync", "STORE"], ["remote", "drop", "--yes", "STORE", "1000"], ["remote", "drop", "--yes", "STORE", "nosuch"], ["remote", "show", "nowhere"],
+           ["remote", "show", "STORE"], ["remote", "sync", "STORE"], ["remote", "drop", "--yes", "STORE", "1000"], ["remote", "drop", "--yes", "STORE", "nosuch"], ["remote", "show", "nowhere"], ["remote", "add", "nowhere", "s3://bucket/run"], ["remote", "remove", "--yes", "STORE"], ["remote", "remove", "--yes", "nowhere"],
            ["policy", "set", "STORE", "/"], ["policy", "set", "STORE", "/dev/null"], ["policy", "explain", "STORE", "0..9", "nosuch"], ["retain", "nowhere"]]
 
 

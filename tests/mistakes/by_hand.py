@@ -209,7 +209,7 @@ TABLE = [
         "fetch_manifest(s, r, manifests[i]);", "(void)0;", ("test_collect_older",)),
     Row("condemned-pack-of-a-waiting-step-is-not-fetched", "core/remote/fetch.c:ckpt_fetch_round",
         "fetch_waiting(s, r);", "(void)0;", ("test_collect_older",)),
-    Row("condemned-packs-fill-the-disk", "core/remote/fetch.c:fetch_pack",
+    Row("condemned-packs-fill-the-disk", "core/remote/fetch.c:ckpt_fetch_pack",
         "has_room(s, pack->bytes) ?", "true ?", ("test_collect_older",)),
     Row("deletion-is-pushed-with-changes-before-it", "core/state/difference.c:change_files_or_flags",
         "ckpt_state_has_changed_files(c) && !ckpt_state_keeps_files(c)", "ckpt_state_has_changed_files(c)", ("test_shared",)),
