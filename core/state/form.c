@@ -6,7 +6,7 @@
 #include "core/state/shared.h"
 
 // state    := nodes u32, steps u32, values u32, parts u32, node*, step*, value*, [attached], [plains: plain_form.c],
-//             [condemned: condemned.c], [there]
+//             [condemned: condemned.c], [there], [arrived]
 // node     := id (40), number u64
 // step     := deleted_by u32, versions u32, deleted_ns i64, version*, summary
 // version  := version u32, flags u32, committed i64, seq u64, offset u32, length u32, node u32 (its place above), uid u32, comm (16)
@@ -14,6 +14,7 @@
 // changed  := id (40), since u64, latest u64, flags u32, merged u32, [until u64, of a dropped one], [step as the remote's log has it]
 // value    := seq u64, length of key u16, flags u16, length of text u32, key, text
 // there    := count u32, zero u32, value*
+// arrived  := since u64, not 0
 
 enum {
 	HEAD_BYTES = 16,
@@ -40,8 +41,10 @@ enum {
 	PART_PLAINS = 2,    // only with PART_ATTACHED, or in a view
 	PART_CONDEMNED = 4, // the same
 	PART_THERE = 8,     // only with PART_ATTACHED
+	PART_ARRIVED = 16,  // the same
 
 	THERE_BYTES = 8,
+	ARRIVED_BYTES = 8,
 	VALUE_PULLED = 1,
 
 	FLAG_DELETED = 4, // beside CKPT_FLAG_*
@@ -214,10 +217,21 @@ static int add_there(struct bytes *b, const struct ckpt_state *s)
 	return rc;
 }
 
+static int add_arrived(struct bytes *b, const struct ckpt_state *s)
+{
+	uint8_t *p = add(b, ARRIVED_BYTES);
+
+	if (!p)
+		return -ENOMEM;
+	ckpt_put64(p, s->arrived);
+	return 0;
+}
+
 static uint32_t parts_of(const struct ckpt_state *s)
 {
 	return (s->host ? PART_ATTACHED : 0) | (s->plains.count ? PART_PLAINS : 0) |
-	       (s->condemned.count ? PART_CONDEMNED : 0) | (s->values.there.count ? PART_THERE : 0);
+	       (s->condemned.count ? PART_CONDEMNED : 0) | (s->values.there.count ? PART_THERE : 0) |
+	       (s->arrived ? PART_ARRIVED : 0);
 }
 
 int ckpt_state_encode(const struct ckpt_state *s, void **ret_data, size_t *ret_len)
@@ -248,6 +262,8 @@ int ckpt_state_encode(const struct ckpt_state *s, void **ret_data, size_t *ret_l
 		rc = add_condemned(&b, s);
 	if (!rc && s->values.there.count)
 		rc = add_there(&b, s);
+	if (!rc && s->arrived)
+		rc = add_arrived(&b, s);
 	if (rc) {
 		free(b.at);
 		return rc;
@@ -506,12 +522,20 @@ static int take_condemned(struct ckpt_state *s, struct cursor *c)
 	return rc;
 }
 
+static int take_arrived(struct ckpt_state *s, struct cursor *c)
+{
+	const uint8_t *p = take(c, ARRIVED_BYTES);
+
+	s->arrived = p ? ckpt_get64(p) : 0;
+	return s->arrived ? 0 : -EBADMSG;
+}
+
 // The parts of a remote, in a state that has one, or in a view.
 static bool parts_ok(uint32_t parts, bool is_view)
 {
-	if (parts & ~(uint32_t)(PART_ATTACHED | PART_PLAINS | PART_CONDEMNED | PART_THERE))
+	if (parts & ~(uint32_t)(PART_ATTACHED | PART_PLAINS | PART_CONDEMNED | PART_THERE | PART_ARRIVED))
 		return false;
-	return is_view ? !(parts & (PART_ATTACHED | PART_THERE)) : !parts || parts & PART_ATTACHED;
+	return is_view ? !(parts & (PART_ATTACHED | PART_THERE | PART_ARRIVED)) : !parts || parts & PART_ATTACHED;
 }
 
 // view: at the position, or NULL: it is none.
@@ -541,6 +565,8 @@ static int decode(const void *data, size_t len, const struct ckpt_log_position *
 		rc = take_condemned(s, &c);
 	if (!rc && parts & PART_THERE)
 		rc = take_there(s, &c);
+	if (!rc && parts & PART_ARRIVED)
+		rc = take_arrived(s, &c);
 	if (!rc && c.left)
 		rc = -EBADMSG;
 	if (rc) {

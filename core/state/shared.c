@@ -208,7 +208,7 @@ static int drop(struct ckpt_state *s, const struct ckpt_act *a)
 	    (step->shared && (step->shared->deleted_by || !has_name_of(step, step->shared))))
 		return CKPT_STATE_VOID;
 	step->dropped = step->latest;
-	step->until = UINT64_MAX;
+	step->until = s->arrived > step->since ? s->arrived : UINT64_MAX; // a later step may be there already
 	return 0;
 }
 
@@ -535,8 +535,10 @@ static void settle(struct pull *p, size_t i, bool by_us)
 		delete_again(c->shared, c);
 	else if (!by_us && base && c->shared && !c->gone && !is_as_it_was(c->shared, base))
 		merge(base, c->shared, c);
-	if (by_us && !base && c->shared)
+	if (by_us && !base && c->shared) {
 		end_drops(p->s, c->since);
+		p->s->arrived = MAX(p->s->arrived, c->since);
+	}
 	if (c->shared && !c->gone)
 		note_merged(c, base, by_us);
 	else if (!c->shared && base && !c->gone && !has_files_of(c, base))
@@ -730,6 +732,7 @@ static int detach(struct pull *p)
 	s->changed_count = 0;
 	free(TAKE_PTR(s->host));
 	s->remote = (struct ckpt_log_position){0};
+	s->arrived = 0;
 	ckpt_plains_done(s);
 	ckpt_condemned_done(s);
 	s->condemned = (struct ckpt_condemned_table){0};

@@ -1099,6 +1099,49 @@ static bool is_held(const struct node *n, uint64_t number)
 	return ckpt_state_held_by(n->state, number);
 }
 
+// Before those that cannot be pushed.
+static void push_alone(struct node *n, const char *step_id)
+{
+	struct ckpt_act acts[CKPT_DIFFERENCE_MAX];
+	struct batch b = {0};
+	size_t count;
+
+	pull_all(n);
+	count = ckpt_state_difference(n->state, step_of(n, step_id), false, acts);
+	ck_assert_uint_gt(count, 0);
+	for (size_t i = 0; i < count; i++)
+		add_act(&b, n, step_of(n, step_id), &acts[i]);
+	put_entry(n, &b);
+	for (uint32_t i = 0; i < b.count; i++)
+		free(b.bodies[i]);
+	pull_all(n);
+}
+
+// _i: after a restart.
+START_TEST(files_do_not_wait_for_a_step_that_is_dropped_when_a_later_one_has_arrived)
+{
+	uint64_t behind;
+
+	begin();
+	strcpy(id, save(US, "1000"));
+	behind = US->number;
+	strcpy(other, save(US, "2000"));
+	push_alone(US, other);
+	if (_i)
+		replace_by_its_snapshot(US);
+	ck_ok(drop(US, listed(US, "1000")));
+	if (_i)
+		replace_by_its_snapshot(US);
+	ck_assert(ckpt_state_is_dropped(step_of(US, id)));
+	ck_assert(is_held(US, behind) && !is_held(US, US->number));
+	save(US, "3000");
+	ck_assert(!is_held(US, US->number));
+	meet();
+	ck_assert(is_held(US, behind) && !is_held(US, US->number));
+	finish();
+}
+END_TEST
+
 // _i: after a restart.
 START_TEST(dropped_step_stays_here_and_is_pushed_once_it_is_changed)
 {
@@ -1645,6 +1688,7 @@ int main(void)
 	tcase_add_loop_test(met, removed_before_it_was_pushed_leaves_nothing_behind_the_next_entry, 0, 2);
 	tcase_add_test(met, deletion_stands_behind_what_came_before_it);
 	tcase_add_loop_test(met, dropped_step_stays_here_and_is_pushed_once_it_is_changed, 0, 2);
+	tcase_add_loop_test(met, files_do_not_wait_for_a_step_that_is_dropped_when_a_later_one_has_arrived, 0, 2);
 	tcase_add_test(met, dropped_step_that_arrives_is_no_change_any_more);
 	tcase_add_test(met, dropped_edit_leaves_the_remote_as_it_is_and_takes_what_others_change);
 	tcase_add_loop_test(met, what_a_dropped_step_has_replaced_stays_in_the_remote, 0, 2);
