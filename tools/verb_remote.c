@@ -21,6 +21,7 @@
 
 #define POLL_NS INT64_C(100000000)
 #define PATIENCE_NS INT64_C(30000000000) // with a remote that does not answer
+#define OPEN_NS INT64_C(15000000000)     // with a step that is open for change: an edit ends within 5 s
 #define AGAIN_NS INT64_C(5000000000)     // between two attempts meanwhile
 
 struct remote {
@@ -230,8 +231,33 @@ static int tell_failed(const json_t *r)
 	return status;
 }
 
+// A step is held while it is open for change, and may be so for long: an edit ends some seconds after its last close.
+static const json_t *open_row(const json_t *r)
+{
+	const json_t *row;
+	size_t i;
+
+	json_array_foreach(json_object_get(r, "queue"), i,
+			   row) if (text_of(row, "step") && !strcmp(text_of(row, "state"), "held")) return row;
+	return NULL;
+}
+
+static int tell_open(const json_t *r, const char *hint)
+{
+	const json_t *row;
+	int status = 0;
+	size_t i;
+
+	json_array_foreach(json_object_get(r, "queue"), i,
+			   row) if (text_of(row, "step") && !strcmp(text_of(row, "state"), "held")) status =
+		ckpt_fail(text_of(row, "step"), hint,
+			  "is open for change on this node: its changes are not in the object store");
+	return status;
+}
+
 struct syncing {
 	const char *store;
+	int64_t open_ns; // since when nothing but steps that are open for change waits, and what is behind them; 0: not so
 	int64_t began_ns, asked_ns, until_ns; // monotonic
 	json_int_t begun;                     // turns of the mount before the first question; -1: not asked yet
 };
@@ -247,8 +273,15 @@ static int judge(struct syncing *s, const json_t *r)
 	if (s->begun < 0)
 		s->begun = number_of(r, "begun");
 	ckpt_progress_update((uint64_t)number_of(r, "bytes"));
-	if (is_over(r, s->begun))
-		return tell_failed(r);
+	if (!is_over(r, s->begun) || !open_row(r))
+		s->open_ns = 0;
+	else if (!s->open_ns)
+		s->open_ns = now_ns;
+	if (is_over(r, s->begun) && (!s->open_ns || now_ns - s->open_ns >= OPEN_NS)) {
+		int failed = tell_failed(r), open = tell_open(r, hint);
+
+		return MAX(failed, open);
+	}
 	if (error && now_ns - s->began_ns >= PATIENCE_NS)
 		return ckpt_fail(s->store, hint, "%s", error);
 	return now_ns >= s->until_ns ? ckpt_fail(s->store, hint, "the time is over, and something still waits")
@@ -455,7 +488,8 @@ int ckpt_verb_remote(int argc, char **argv)
 		       "show lists the URL, its options, whether it answers, and the queue: each operation with "
 		       "its size, since when it waits, for what, and why it has failed.\n"
 		       "sync pushes all that waits and reads what other nodes have done, now, and returns when "
-		       "both are done. Exit status 1: something cannot be pushed.\n"
+		       "both are done. Exit status 1: something cannot be pushed, or a step is open for change: it "
+		       "says which.\n"
 		       "drop takes what waits of a step out of the queue. The step stays as it is on this "
 		       "machine, and is not in the object store. It is queued again once it is changed here. "
 		       "Files that were written after it and may name it, such as a tracker, wait for the next "

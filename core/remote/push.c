@@ -12,8 +12,6 @@
 
 #include <stdio.h>
 
-#define PUT_OFF_MAX 64u // steps that cannot be pushed now, passed over by one look
-
 // The part of a step that is pushed.
 struct item {
 	char id[CKPT_UUID_LEN + 1];
@@ -39,14 +37,13 @@ struct choice {
 	struct item *item;
 	const struct ckpt_failure_list *failed;
 	bool keeps_deleted, leaves_trash;
-	char put_off[PUT_OFF_MAX][CKPT_UUID_LEN + 1];
-	size_t put_off_count;
+	struct ckpt_put_off *put_off; // NULL: none is
 };
 
 static bool is_put_off(const struct choice *c, const char *id)
 {
-	for (size_t i = 0; i < c->put_off_count; i++)
-		if (!strcmp(c->put_off[i], id))
+	for (size_t i = 0; c->put_off && i < c->put_off->count; i++)
+		if (!strcmp(c->put_off->ids[i], id))
 			return true;
 	return false;
 }
@@ -346,6 +343,7 @@ static int pass_over(const struct ckpt_push *p, const struct item *it, int error
 // 1: look again; it is packed now, or something else. ret_error: it is damaged.
 static int pack_or_put_off(struct attempt *a, struct choice *c, int *ret_error)
 {
+	struct ckpt_put_off *put_off = c->put_off;
 	int rc = pack(a, c->item->id);
 
 	if (!rc || rc == -EINTR)
@@ -354,15 +352,15 @@ static int pack_or_put_off(struct attempt *a, struct choice *c, int *ret_error)
 		*ret_error = rc;
 		return 0;
 	}
-	if (c->put_off_count == PUT_OFF_MAX)
+	if (put_off->count == ARRAY_LEN(put_off->ids))
 		return 0;
-	memcpy(c->put_off[c->put_off_count++], c->item->id, sizeof(c->item->id));
+	memcpy(put_off->ids[put_off->count++], c->item->id, sizeof(c->item->id));
 	return 1;
 }
 
 static int push(struct attempt *a, char *ret_name)
 {
-	struct choice c = {.failed = a->of->failed, .keeps_deleted = a->of->keeps_deleted};
+	struct choice c = {.failed = a->of->failed, .keeps_deleted = a->of->keeps_deleted, .put_off = a->of->put_off};
 	int rc = 1;
 
 	while (rc > 0) {
@@ -398,6 +396,7 @@ int ckpt_push_next(const struct ckpt_push *p, char ret_name[CKPT_NAME_MAX + 1])
 	struct attempt a = {.of = p};
 	int rc = ckpt_uploads_new(&of, &a.uploads);
 
+	p->put_off->count = 0;
 	if (rc)
 		return rc;
 	rc = push(&a, ret_name);

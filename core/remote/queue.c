@@ -26,6 +26,8 @@ struct row {
 	uint64_t place, bytes;
 	int64_t since_ns; // 0: not known
 	enum row_state state;
+	bool stuck;   // of a step: none of its acts can be pushed before something else is done
+	bool changes; // of a step: it is open for change, and waits for the end of that
 	int error;
 	char held_by[CKPT_UUID_LEN + 1]; // the session of a step
 };
@@ -137,6 +139,7 @@ static void add_step(struct rows *rows, const struct ckpt_state *state, const st
 	row->place = ckpt_state_place(c);
 	row->bytes = ckpt_state_has_changed_files(c) ? c->is.bytes : 0;
 	row->since_ns = since_of(c);
+	row->stuck = !count;
 	row->state = dropped ? DROPPED : failure ? FAILED : WAITS;
 	row->error = failure ? failure->error : 0;
 }
@@ -269,6 +272,10 @@ static json_t *waits_for(const struct rows *rows, const struct ckpt_folders *fol
 	CLEANUP_FREE char *name = by ? ckpt_folders_name(folders, by->folder_id, by->name) : NULL;
 	CLEANUP_FREE char *clean = name ? ckpt_name_clean(name) : NULL;
 
+	if (row->changes)
+		return json_string("the end of a change: it is open here");
+	if (by && by->changes)
+		return json_sprintf("%s, which is open for change", clean ? clean : "a step");
 	if (row->state == HELD)
 		return clean ? json_sprintf("a step saved after %s, which it may name", clean)
 			     : json_string("a step that is saved later");
@@ -293,6 +300,45 @@ static json_t *row_json(const struct rows *rows, const struct ckpt_folders *fold
 			 row->error ? strerror(-row->error) : NULL);
 }
 
+// Its files are packed, or put together with those of others, when nobody changes them any more.
+static void mark_open(struct ckpt_store *s, struct rows *rows)
+{
+	for (size_t i = 0; i < rows->count; i++) {
+		struct row *row = &rows->at[i];
+		struct ckpt_step *step =
+			*row->session && row->state == WAITS ? ckpt_step_live_session(s, row->session) : NULL;
+
+		row->changes = step && ckpt_step_is_reopened(step) &&
+			       (row->stuck || ckpt_remote_is_put_off(*ckpt_remote_of(s), row->session));
+		if (row->changes)
+			row->state = HELD;
+		ckpt_step_unref(step);
+	}
+}
+
+static const struct row *first_open(const struct rows *rows)
+{
+	for (size_t i = 0; i < rows->count; i++)
+		if (rows->at[i].changes)
+			return &rows->at[i];
+	return NULL;
+}
+
+// Plain files that were written after such a step go after it, and a step may wait for its name. The rows are in their order.
+static void hold_behind_open(struct rows *rows)
+{
+	const struct row *open = first_open(rows);
+
+	for (size_t i = 0; open && i < rows->count; i++) {
+		struct row *row = &rows->at[i];
+
+		if (row->state != WAITS || (*row->session ? !row->stuck : row->place < open->place))
+			continue;
+		row->state = HELD;
+		memcpy(row->held_by, open->session, sizeof(row->held_by));
+	}
+}
+
 // Plain files go before the step that was saved after them; folders have no place.
 static int by_place(const void *a, const void *b)
 {
@@ -312,6 +358,7 @@ static json_t *rows_json(struct rows *rows, const struct ckpt_folders *folders, 
 
 	if (rows->count)
 		qsort(rows->at, rows->count, sizeof(*rows->at), by_place);
+	hold_behind_open(rows);
 	for (size_t i = 0; i < rows->count; i++) {
 		struct row *row = &rows->at[i];
 
@@ -403,6 +450,7 @@ char *ckpt_queue_json(struct ckpt_store *s)
 		if (s->writable)
 			ckpt_tree_each(ckpt_remote_tree(r), add_item, &rows);
 		(void)ckpt_journal_look(s->journal, look_at_files, &rows);
+		mark_open(s, &rows);
 		text = rows.no_memory ? NULL : queue_json(s, &rows, &folders);
 	}
 	ckpt_folders_done(&folders);

@@ -61,6 +61,7 @@ struct ckpt_remote {
 	// Guarded by lock.
 	int64_t failing_since_ns, told_ns; // monotonic; 0: it answers
 	int told, error;                   // the last failure; 0: it answers
+	struct ckpt_put_off put_off;       // when the last exchange came to its end
 };
 
 // --- Opening ----------------------------------------------------------------------------------------------------------
@@ -459,8 +460,16 @@ static int prove(struct ckpt_remote *r)
 	return rc;
 }
 
+static void keep_put_off(struct ckpt_remote *r, const struct ckpt_put_off *put_off)
+{
+	LOCK_SCOPE(&r->lock);
+
+	r->put_off = *put_off;
+}
+
 static int push(struct ckpt_remote *r, struct ckpt_job *job)
 {
+	struct ckpt_put_off put_off;
 	struct ckpt_push p = {.store = r->store,
 			      .log = r->log,
 			      .node = r->node,
@@ -468,7 +477,8 @@ static int push(struct ckpt_remote *r, struct ckpt_job *job)
 			      .tried_ns = &r->tried_ns,
 			      .progressed_ns = &r->progressed_ns,
 			      .failures = &r->failures,
-			      .hold = &r->hold};
+			      .hold = &r->hold,
+			      .put_off = &put_off};
 	CLEANUP(ckpt_failure_list_done) struct ckpt_failure_list failed;
 	char name[CKPT_NAME_MAX + 1];
 	struct ahead ahead = {.failed = &failed};
@@ -485,7 +495,13 @@ static int push(struct ckpt_remote *r, struct ckpt_job *job)
 	p.keeps_deleted = ckpt_tree_holds_deletions(r->tree);
 	if (!rc)
 		rc = ckpt_push_value(r->store, r->log, r->node);
-	return rc ? rc : ckpt_push_next(&p, name);
+	if (!rc)
+		rc = ckpt_push_next(&p, name);
+	else
+		return rc;
+	if (!rc)
+		keep_put_off(r, &put_off);
+	return rc;
 }
 
 static int exchange(struct ckpt_remote *r, struct ckpt_job *job)
@@ -705,6 +721,16 @@ void ckpt_remote_queue(struct ckpt_remote *r, struct ckpt_remote_queue *ret_queu
 	ret_queue->error = r->error;
 	if (r->failing_since_ns)
 		ret_queue->unreachable_ns = ckpt_sys.mono_ns() - r->failing_since_ns;
+}
+
+bool ckpt_remote_is_put_off(struct ckpt_remote *r, const char *session)
+{
+	LOCK_SCOPE(&r->lock);
+
+	for (size_t i = 0; i < r->put_off.count; i++)
+		if (!strcmp(r->put_off.ids[i], session))
+			return true;
+	return false;
 }
 
 int ckpt_remote_failures(struct ckpt_remote *r, struct ckpt_failure_list *ret_list)

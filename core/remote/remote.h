@@ -57,6 +57,8 @@ void ckpt_remote_queue(struct ckpt_remote *r, struct ckpt_remote_queue *ret_queu
 // Steps that cannot be pushed, since their bytes on this node are damaged or gone: a copy of the list. Only the process that pushes
 // knows them. 0, -ENOMEM.
 int ckpt_remote_failures(struct ckpt_remote *r, struct ckpt_failure_list *ret_list);
+// The last exchange that came to its end has passed this step over: it was being changed or removed here. Only the process that pushes knows.
+bool ckpt_remote_is_put_off(struct ckpt_remote *r, const char *session);
 // Exchanges with the remote, each of which reads its log and pushes all that can be pushed: the number of the last one that has begun, and of
 // the last one that came to its end. One that begins after a question has a greater number than `begun` was then.
 struct ckpt_remote_turns {

@@ -128,6 +128,27 @@ def test_a_step_that_was_dropped_stays_on_its_node_alone(node, show, fault_proxy
     assert trees.describe(b / "1000") == saved
 
 
+def test_sync_ends_while_a_step_is_open_for_change(node, show, ckptfs, fault_proxy):
+    a = node("a", endpoint=fault_proxy.endpoint, options=("commit_quiet=4s",))
+    fault_proxy.play(OFFLINE)
+    a.save("1000")
+    with open(a / "1000/config.json", "ab") as change:
+        change.write(b"more")
+        change.flush()
+        fault_proxy.play()
+        a.save("2000")
+        trees.write(a / "notes", b"behind it\n")
+        done = ckptfs("remote", "sync", a.path, check=False, timeout=90)
+        assert done.returncode == 1 and "1000: is open for change" in done.stderr, done.stderr
+        rows = {row["step"] or row["path"]: (row["state"], row["waits_for"]) for row in show(a.path)["queue"]}
+        assert rows["1000"] == ("held", "the end of a change: it is open here") and "2000" not in rows, rows
+        assert rows["notes"] == ("held", "1000, which is open for change"), rows
+    ckptfs("remote", "sync", a.path, timeout=90)
+    assert show(a.path)["queue"] == []
+    b = node("b")
+    assert (b / "1000/config.json").read_bytes().endswith(b"more") and "notes" in b.listing()
+
+
 def test_a_step_that_cannot_be_read_is_told_until_it_is_dropped(node, show, fault_proxy, ckptfs):
     n = node("a", endpoint=fault_proxy.endpoint)
     fault_proxy.play(OFFLINE)
