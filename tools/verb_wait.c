@@ -29,6 +29,7 @@ enum { NOT_YET = -1 }; // beside exit statuses
 struct wait {
 	bool sealed, remote, idle;
 	int64_t timeout_ns; // -1: none
+	int64_t began_ns;   // monotonic: opening the store counts
 	struct ckpt_operand o;
 	struct ckpt_listing l;
 	int64_t seen_ns; // the time of log/ at the last look
@@ -289,7 +290,6 @@ static int wait_for(struct wait *w)
 	const char *what = w->o.count ? w->o.steps[0] : w->o.store;
 	CLEANUP_FREE char *label = ckpt_text("waiting for %s", what);
 	bool committed = !w->o.count, idle = w->o.count && !w->idle && !w->sealed && !w->remote;
-	int64_t began_ns = ckpt_sys.mono_ns();
 	int rc = NOT_YET;
 
 	ckpt_progress_start(label, 0, 0);
@@ -298,7 +298,7 @@ static int wait_for(struct wait *w)
 		committed |= !rc;
 		if (committed && !idle)
 			rc = w->sealed ? look_sealed(w) : w->remote ? look_remote(w) : look_idle(w);
-		if (rc == NOT_YET && w->timeout_ns >= 0 && ckpt_sys.mono_ns() - began_ns >= w->timeout_ns)
+		if (rc == NOT_YET && w->timeout_ns >= 0 && ckpt_sys.mono_ns() - w->began_ns >= w->timeout_ns)
 			rc = timed_out(w, committed);
 		if (rc == NOT_YET)
 			ckpt_sys.sleep_ns(POLL_NS);
@@ -342,7 +342,7 @@ static int wait_option(int key, char *arg, void *input)
 
 static int64_t until_ns(const struct wait *w)
 {
-	return w->timeout_ns < 0 ? INT64_MAX : ckpt_sys.mono_ns() + w->timeout_ns;
+	return w->timeout_ns < 0 ? INT64_MAX : w->began_ns + w->timeout_ns;
 }
 
 int ckpt_verb_wait(int argc, char **argv)
@@ -369,7 +369,7 @@ int ckpt_verb_wait(int argc, char **argv)
 		.option = wait_option,
 		.operands_max = 2,
 	};
-	struct wait w = {.timeout_ns = -1};
+	struct wait w = {.timeout_ns = -1, .began_ns = ckpt_sys.mono_ns()};
 	struct ckpt_words words;
 	int rc;
 

@@ -321,6 +321,39 @@ static int check_store(const struct ckpt_remote_at *at, const char *path)
 	return change_identity(path, take_options, (void *)at);
 }
 
+static bool has_other_options(const struct ckpt_remote_at *at, const char *path)
+{
+	CLEANUP_FD int dirfd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	json_t *identity, *said = remote_json(at);
+	bool other = false;
+
+	if (said && dirfd >= 0 && !ckpt_store_file_read(dirfd, CKPT_OBJECT_IDENTITY, &identity)) {
+		other = !json_equal(json_object_get(said, "options"),
+				    json_object_get(json_object_get(identity, "remote"), "options"));
+		json_decref(identity);
+	}
+	json_decref(said);
+	return other;
+}
+
+// Before they are kept: those that do not work would hold for what comes next. A mount keeps them untried, since it works without the network.
+static int try_options(const struct ckpt_remote_at *at, const char *path, char *why)
+{
+	struct ckpt_objects *objects;
+	json_t *identity;
+	int rc = !at->make && at->options && has_other_options(at, path) ? open_remote(at, why, &objects) : 1;
+
+	if (rc)
+		return MIN(rc, 0);
+	rc = ckpt_remote_identity(objects, &identity);
+	if (!rc)
+		json_decref(identity);
+	else if (!*why)
+		ckpt_objects_why(objects, why);
+	ckpt_objects_close(objects);
+	return rc;
+}
+
 bool ckpt_remote_is_at(const char *path)
 {
 	CLEANUP_FD int dirfd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -413,6 +446,8 @@ int ckpt_remote_place(const struct ckpt_remote_at *at, char **ret_path, char why
 		rc = make_directories(path);
 	if (!rc && !ckpt_store_probe(path))
 		rc = make_store(at, path, why);
+	if (!rc)
+		rc = try_options(at, path, why);
 	if (!rc)
 		rc = check_store(at, path);
 	if (rc)

@@ -12,8 +12,9 @@ struct ckpt_store;
 
 struct ckpt_remote_at {
 	const char *url;
-	const char *const *options; // as of core/objects/stack.h; NULL: those that the work directory has, if any
-	const char *work_dir;       // NULL: $CKPTFS_WORK_DIR/NAME, else in the place of the system or of the user
+	const char *const *
+		options; // as of core/objects/stack.h; NULL: those that the work directory has, if any. Others are kept; without make only if the remote answers
+	const char *work_dir; // NULL: $CKPTFS_WORK_DIR/NAME, else in the place of the system or of the user
 	const struct ckpt_settings *settings; // that were given, for a new work directory; NULL
 	bool make;                            // the remote, if there is none
 };

@@ -91,6 +91,16 @@ def test_the_options_are_kept_for_the_next_verb(elsewhere, verb):
     assert verb("ls", endpoint=None).stdout.split() == ["1000", "2000", "3000"]
 
 
+def test_options_that_do_not_work_are_not_kept(elsewhere, verb, fault_proxy):
+    verb("ls")
+    fault_proxy.play({"do": "status", "status": 403, "code": "AccessDenied"})
+    said = verb("ls", endpoint=fault_proxy.endpoint, check=False)
+    assert said.returncode == 1 and "Permission denied" in said.stderr, said.stderr
+    elsewhere.save("4000")
+    elsewhere.wait()
+    assert verb("ls", endpoint=None).stdout.split() == ["1000", "2000", "3000", "4000"]
+
+
 def test_a_machine_that_verbs_have_used_mounts_without_the_network(elsewhere, verb, world, url, scratch, fault_proxy):
     verb("ls", endpoint=fault_proxy.endpoint)
     [made] = (scratch / "verbs").iterdir()
