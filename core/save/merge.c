@@ -2,15 +2,18 @@
 
 #include "core/base/util.h"
 #include "core/record/name.h"
+#include "core/save/merge_change.h"
+#include "core/save/merge_moves.h"
 
 #include <limits.h>
 
-#define NONE UINT32_MAX
+#define NONE CKPT_MERGE_NONE
 
 struct merging {
 	const struct ckpt_merge *how;
 	struct ckpt_manifest_writer *w;
 	bool *sealed[2]; // by first hard link of `other` and of `own`: it has its seal in w
+	bool *stays;     // by entry of `own`: it is in the result, under its number
 	bool brings;
 	uint32_t numbers; // of conflict copies, that were tried
 };
@@ -20,82 +23,7 @@ struct spot {
 	uint32_t was, own, other;
 };
 
-// --- Changes ------------------------------------------------------------------------------------------------------------
-
-static bool is_dir(const struct ckpt_manifest *m, uint32_t index)
-{
-	struct ckpt_entry e;
-
-	if (index == NONE)
-		return false;
-	ckpt_manifest_entry(m, index, &e);
-	return e.type == CKPT_ENTRY_DIR;
-}
-
-static bool next_clients_xattr(const struct ckpt_manifest *m, const struct ckpt_entry *e, uint32_t *i,
-			       const char **ret_name, const void **ret_value, size_t *ret_len)
-{
-	while (ckpt_manifest_xattr(m, e, (*i)++, ret_name, ret_value, ret_len))
-		if (strncmp(*ret_name, CKPT_OWN_XATTRS, strlen(CKPT_OWN_XATTRS)) != 0)
-			return true;
-	return false;
-}
-
-// Both have them in one order.
-static bool has_same_xattrs(const struct ckpt_manifest *a, const struct ckpt_entry *x, const struct ckpt_manifest *b,
-			    const struct ckpt_entry *y)
-{
-	const void *value, *other_value;
-	const char *name, *other_name;
-	size_t len, other_len;
-	uint32_t i = 0, k = 0;
-
-	for (;;) {
-		bool more = next_clients_xattr(a, x, &i, &name, &value, &len);
-
-		if (next_clients_xattr(b, y, &k, &other_name, &other_value, &other_len) != more)
-			return false;
-		if (!more)
-			return true;
-		if (strcmp(name, other_name) != 0 || len != other_len || memcmp(value, other_value, len) != 0)
-			return false;
-	}
-}
-
-// The seals say so where both sides have one. Else it is the same file, which nobody has written since.
-static bool has_same_bytes(const struct ckpt_merge *how, const struct ckpt_manifest *m, const struct ckpt_entry *e,
-			   const struct ckpt_entry *was)
-{
-	struct ckpt_seal seal, was_seal;
-
-	if (e->bytes != was->bytes || e->mtime_s != was->mtime_s || e->mtime_ns != was->mtime_ns)
-		return false;
-	if (ckpt_manifest_seal(m, e->index, &seal) && ckpt_manifest_seal(how->was, was->index, &was_seal))
-		return !memcmp(seal.sha256, was_seal.sha256, sizeof(seal.sha256));
-	return e->ino == was->ino ||
-	       (how->number_before && how->number_before(how->arg, m == how->own, e->ino) == was->ino);
-}
-
-static bool differs(const struct ckpt_merge *how, const struct ckpt_manifest *m, uint32_t index, uint32_t was_index)
-{
-	struct ckpt_entry e, was;
-
-	if (index == NONE || was_index == NONE)
-		return index != was_index;
-	ckpt_manifest_entry(m, index, &e);
-	ckpt_manifest_entry(how->was, was_index, &was);
-	if (e.type != was.type || e.mode != was.mode || e.uid != was.uid || e.gid != was.gid ||
-	    !has_same_xattrs(m, &e, how->was, &was))
-		return true;
-	switch (e.type) {
-	case CKPT_ENTRY_DIR:
-		return false;
-	case CKPT_ENTRY_SYMLINK:
-		return strcmp(e.target, was.target) != 0;
-	default:
-		return !has_same_bytes(how, m, &e, &was);
-	}
-}
+// --- Choosing ----------------------------------------------------------------------------------------------------------
 
 // Both sides have the same there by now, as where they were put together before.
 static bool is_same_by_now(const struct ckpt_merge *how, const struct spot *s)
@@ -108,7 +36,7 @@ static bool is_same_by_now(const struct ckpt_merge *how, const struct spot *s)
 	ckpt_manifest_entry(how->own, s->own, &a);
 	ckpt_manifest_entry(how->other, s->other, &b);
 	if (a.type != b.type || a.mode != b.mode || a.uid != b.uid || a.gid != b.gid || a.bytes != b.bytes ||
-	    !has_same_xattrs(how->own, &a, how->other, &b))
+	    !ckpt_merge_same_xattrs(how->own, &a, how->other, &b))
 		return false;
 	if (a.type == CKPT_ENTRY_SYMLINK)
 		return !strcmp(a.target, b.target);
@@ -121,49 +49,17 @@ static bool is_same_by_now(const struct ckpt_merge *how, const struct spot *s)
 	return a.ino == b.ino;
 }
 
-static uint32_t child_of(const struct ckpt_manifest *m, uint32_t dir, const char *name)
-{
-	uint32_t index;
-
-	return is_dir(m, dir) && !ckpt_manifest_child(m, dir, name, &index) ? index : NONE;
-}
-
-// It, or something below it.
-static bool differs_below(const struct ckpt_merge *how, const struct ckpt_manifest *m, uint32_t index, uint32_t was)
-{
-	struct ckpt_entry dir, e;
-
-	if (differs(how, m, index, was))
-		return true;
-	if (!is_dir(m, index))
-		return false;
-	ckpt_manifest_entry(m, index, &dir);
-	for (uint32_t i = 0; i < dir.child_count; i++) {
-		ckpt_manifest_entry(m, dir.child_first + i, &e);
-		if (differs_below(how, m, e.index, child_of(how->was, was, e.name)))
-			return true;
-	}
-	ckpt_manifest_entry(how->was, was, &dir);
-	for (uint32_t i = 0; i < dir.child_count; i++) {
-		ckpt_manifest_entry(how->was, dir.child_first + i, &e);
-		if (child_of(m, index, e.name) == NONE)
-			return true;
-	}
-	return false;
-}
-
-// --- Choosing -----------------------------------------------------------------------------------------------------------
-
 // A directory that has the place of something else counts with all that is in it.
 static bool has_changed(const struct ckpt_merge *how, const struct ckpt_manifest *m, uint32_t index, uint32_t was,
 			bool whole)
 {
-	return whole ? differs_below(how, m, index, was) : differs(how, m, index, was);
+	return whole ? ckpt_merge_differs_below(how, m, index, was) : ckpt_merge_differs(how, m, index, was);
 }
 
 static bool takes_other(const struct ckpt_merge *how, const struct spot *s)
 {
-	bool whole = s->own != NONE && s->other != NONE && is_dir(how->own, s->own) != is_dir(how->other, s->other);
+	bool whole = s->own != NONE && s->other != NONE &&
+		     ckpt_merge_is_dir(how->own, s->own) != ckpt_merge_is_dir(how->other, s->other);
 
 	return has_changed(how, how->other, s->other, s->was, whole) && !is_same_by_now(how, s) &&
 	       (!how->own_wins || !has_changed(how, how->own, s->own, s->was, whole));
@@ -181,7 +77,7 @@ static void take_range(const struct ckpt_manifest *m, uint32_t dir, uint32_t *re
 	struct ckpt_entry e;
 
 	*ret_first = *ret_end = 0;
-	if (!is_dir(m, dir))
+	if (!ckpt_merge_is_dir(m, dir))
 		return;
 	ckpt_manifest_entry(m, dir, &e);
 	*ret_first = e.child_first;
@@ -212,14 +108,14 @@ static bool next_name(struct names *n, struct spot *ret)
 	order = !own ? 1 : !other ? -1 : strcmp(a.name, b.name);
 	ret->own = order <= 0 ? n->own++ : NONE;
 	ret->other = order >= 0 ? n->other++ : NONE;
-	ret->was = child_of(n->how->was, n->in.was, order <= 0 ? a.name : b.name);
+	ret->was = ckpt_merge_child(n->how->was, n->in.was, order <= 0 ? a.name : b.name);
 	return true;
 }
 
 // The weaker side has something there that the stronger one has changed otherwise. Of directories each of what is in them is looked at by itself.
 static bool is_conflict(const struct ckpt_merge *how, const struct spot *s)
 {
-	bool own_is_dir = is_dir(how->own, s->own), other_is_dir = is_dir(how->other, s->other);
+	bool own_is_dir = ckpt_merge_is_dir(how->own, s->own), other_is_dir = ckpt_merge_is_dir(how->other, s->other);
 	bool whole = s->own != NONE && s->other != NONE && own_is_dir != other_is_dir;
 
 	if (!how->host || (own_is_dir && other_is_dir) || (own_is_dir && s->other == NONE) ||
@@ -298,6 +194,11 @@ static int add_entry(struct merging *g, uint32_t parent, bool other, struct ckpt
 	return rc || e->content == CKPT_CONTENT_NONE ? rc : copy_seal(g, m, e->index, *ret_handle, alone);
 }
 
+static bool is_dir_there(const struct ckpt_merge *how, const struct spot *s, bool other)
+{
+	return other ? ckpt_merge_is_dir(how->other, s->other) : ckpt_merge_is_dir(how->own, s->own);
+}
+
 static int count_dirs(const struct ckpt_merge *how, const struct spot *dir)
 {
 	struct names n = names_in(how, dir);
@@ -307,7 +208,7 @@ static int count_dirs(const struct ckpt_merge *how, const struct spot *dir)
 
 	while (next_name(&n, &s))
 		if (choose(how, &s, &other))
-			count += other ? is_dir(how->other, s.other) : is_dir(how->own, s.own);
+			count += is_dir_there(how, &s, other);
 	return count;
 }
 
@@ -317,7 +218,7 @@ static int count_dirs_of(const struct ckpt_manifest *m, uint32_t dir)
 	int count = 0;
 
 	for (take_range(m, dir, &i, &end); i < end; i++)
-		count += is_dir(m, i);
+		count += ckpt_merge_is_dir(m, i);
 	return count;
 }
 
@@ -334,40 +235,12 @@ static int add_children(struct merging *g, uint32_t handle, const struct spot *d
 	return rc;
 }
 
-static int add_dir(struct merging *g, uint32_t parent, bool other, struct ckpt_entry *e, const struct spot *s)
-{
-	int more = count_dirs(g->how, s) - count_dirs_of(other ? g->how->other : g->how->own, e->index);
-	uint32_t handle;
-	int rc;
-
-	if (e->nlink > 1) // not every disk counts them
-		e->nlink = (uint32_t)((int)e->nlink + more);
-	rc = add_entry(g, parent, other, e, false, &handle);
-	return rc ? rc : add_children(g, handle, s);
-}
-
-// Files of one number are hard links: elsewhere it would take the bytes of this one.
-static bool has_number_twice(const struct ckpt_manifest *own, const struct ckpt_entry *e, uint32_t replaced)
-{
-	struct ckpt_entry there;
-	uint32_t i;
-
-	if (ckpt_manifest_find_ino(own, e->ino, &i))
-		return false;
-	for (; i < ckpt_manifest_count(own); i++) {
-		ckpt_manifest_entry(own, i, &there);
-		if (there.ino == e->ino && i != replaced &&
-		    (there.bytes != e->bytes || there.mtime_s != e->mtime_s || there.mtime_ns != e->mtime_ns))
-			return true;
-	}
-	return false;
-}
-
 // --- Conflict copies ----------------------------------------------------------------------------------------------------
 
 static bool has_name(const struct ckpt_merge *how, const struct spot *dir, const char *name)
 {
-	return child_of(how->own, dir->own, name) != NONE || child_of(how->other, dir->other, name) != NONE;
+	return ckpt_merge_child(how->own, dir->own, name) != NONE ||
+	       ckpt_merge_child(how->other, dir->other, name) != NONE;
 }
 
 static bool has_number(const struct ckpt_merge *how, uint64_t ino)
@@ -402,7 +275,7 @@ static int take_bytes(struct merging *g, bool other, struct ckpt_entry *e, char 
 	if (e->content == CKPT_CONTENT_NONE)
 		return 0;
 	if (other)
-		return g->how->bring(g->how->arg, e);
+		return g->how->bring(g->how->arg, g->how->other, e);
 	len = e->raw_path ? 0 : ckpt_manifest_path(g->how->own, e->index, path, PATH_MAX);
 	if (len > 0)
 		e->raw_path = path;
@@ -474,7 +347,7 @@ static int add_conflict(struct merging *g, uint32_t parent, const struct spot *d
 	ckpt_manifest_entry(how->own_wins ? how->other : how->own, index, &e);
 	ckpt_name_conflict(name, e.name, how->host, 1);
 	for (unsigned n = 2; has_name(how, dir, name); n++) {
-		if (is_kept(how, child_of(how->own, dir->own, name), index))
+		if (is_kept(how, ckpt_merge_child(how->own, dir->own, name), index))
 			return 0;
 		ckpt_name_conflict(name, e.name, how->host, n);
 	}
@@ -484,6 +357,82 @@ static int add_conflict(struct merging *g, uint32_t parent, const struct spot *d
 }
 
 // --- Places -------------------------------------------------------------------------------------------------------------
+
+// An entry of `own` that has the number in the result, too.
+static uint32_t find_number(const struct merging *g, uint64_t ino)
+{
+	const struct ckpt_manifest *own = g->how->own;
+	struct ckpt_entry e;
+	uint32_t i;
+
+	if (ckpt_manifest_find_ino(own, ino, &i))
+		return NONE;
+	for (; i < ckpt_manifest_count(own); i++) {
+		ckpt_manifest_entry(own, i, &e);
+		if (e.ino == ino && g->stays[i])
+			return i;
+		if (e.nlink < 2 || e.type == CKPT_ENTRY_DIR)
+			break;
+	}
+	return NONE;
+}
+
+// Entries of one number are hard links: of one file, with one set of attributes.
+static bool is_link(const struct merging *g, const struct ckpt_entry *e, uint32_t own)
+{
+	const struct spot s = {.was = NONE, .own = own, .other = e->index};
+
+	return e->type != CKPT_ENTRY_DIR && is_same_by_now(g->how, &s);
+}
+
+// It becomes a hard link of that entry of `own`, and says where the bytes of that one are.
+static int link_to(struct merging *g, uint32_t parent, struct ckpt_entry *e, uint32_t own)
+{
+	char path[PATH_MAX];
+	struct ckpt_entry to;
+	uint32_t handle;
+	int rc;
+
+	ckpt_manifest_entry(g->how->own, own, &to);
+	rc = take_bytes(g, false, &to, path);
+	if (rc)
+		return rc;
+	to.name = e->name;
+	to.conflict = e->conflict;
+	return add_entry(g, parent, false, &to, false, &handle);
+}
+
+// Where another entry of `own` has the number, that one keeps it: `other` has moved this one, or linked it, or it is another file.
+static int add_other(struct merging *g, uint32_t parent, struct ckpt_entry *e)
+{
+	uint32_t own = find_number(g, e->ino), handle;
+	bool alone = own != NONE;
+	int rc = 0;
+
+	if (alone && is_link(g, e, own))
+		return link_to(g, parent, e, own);
+	if (alone) {
+		e->ino = number_of_copy(g, g->how->other, e);
+		e->nlink = 1;
+	}
+	if (e->content != CKPT_CONTENT_NONE)
+		rc = g->how->bring(g->how->arg, g->how->other, e);
+	return rc ? rc : add_entry(g, parent, true, e, alone, &handle);
+}
+
+static int add_dir(struct merging *g, uint32_t parent, bool other, struct ckpt_entry *e, const struct spot *s)
+{
+	int more = count_dirs(g->how, s) - count_dirs_of(other ? g->how->other : g->how->own, e->index);
+	uint32_t handle;
+	int rc;
+
+	if (e->nlink > 1) // not every disk counts them
+		e->nlink = (uint32_t)((int)e->nlink + more);
+	if (other && find_number(g, e->ino) != NONE)
+		e->ino = number_of_copy(g, g->how->other, e);
+	rc = add_entry(g, parent, other, e, false, &handle);
+	return rc ? rc : add_children(g, handle, s);
+}
 
 static int add_spot(struct merging *g, uint32_t parent, const struct spot *dir, const struct spot *s)
 {
@@ -502,9 +451,23 @@ static int add_spot(struct merging *g, uint32_t parent, const struct spot *dir, 
 	ckpt_manifest_entry(other ? g->how->other : g->how->own, other ? s->other : s->own, &e);
 	if (e.type == CKPT_ENTRY_DIR)
 		return add_dir(g, parent, other, &e, s);
-	if (other && e.content != CKPT_CONTENT_NONE)
-		rc = has_number_twice(g->how->own, &e, s->own) ? -EINVAL : g->how->bring(g->how->arg, &e);
-	return rc ? rc : add_entry(g, parent, other, &e, false, &handle);
+	return other ? add_other(g, parent, &e) : add_entry(g, parent, false, &e, false, &handle);
+}
+
+static void mark_what_stays(struct merging *g, const struct spot *dir)
+{
+	struct names n = names_in(g->how, dir);
+	struct spot s;
+	bool other;
+
+	while (next_name(&n, &s)) {
+		if (!choose(g->how, &s, &other))
+			continue;
+		if (!other)
+			g->stays[s.own] = true;
+		if (is_dir_there(g->how, &s, other))
+			mark_what_stays(g, &s);
+	}
 }
 
 static int add_all(struct merging *g, int *ret_dirs)
@@ -514,6 +477,7 @@ static int add_all(struct merging *g, int *ret_dirs)
 	uint32_t session, handle;
 	int rc = ckpt_manifest_writer_session(g->w, g->how->session, &session); // in every manifest of the step
 
+	mark_what_stays(g, &top);
 	ckpt_manifest_entry(g->how->own, 0, &e);
 	*ret_dirs = count_dirs(g->how, &top) - count_dirs_of(g->how->own, 0);
 	if (e.nlink > 1)
@@ -523,12 +487,13 @@ static int add_all(struct merging *g, int *ret_dirs)
 	return rc ? rc : add_children(g, handle, &top);
 }
 
-int ckpt_merge(const struct ckpt_merge *how, struct ckpt_manifest_writer **ret_writer, int *ret_dirs)
+static int merge(const struct ckpt_merge *how, bool moved, struct ckpt_manifest_writer **ret_writer, int *ret_dirs)
 {
 	CLEANUP_FREE bool *other = calloc(ckpt_manifest_count(how->other), sizeof(*other));
 	CLEANUP_FREE bool *own = calloc(ckpt_manifest_count(how->own), sizeof(*own));
-	struct merging g = {.how = how, .sealed = {other, own}};
-	int rc = other && own ? ckpt_manifest_writer_new(&g.w) : -ENOMEM;
+	CLEANUP_FREE bool *stays = calloc(ckpt_manifest_count(how->own), sizeof(*stays));
+	struct merging g = {.how = how, .sealed = {other, own}, .stays = stays, .brings = moved};
+	int rc = other && own && stays ? ckpt_manifest_writer_new(&g.w) : -ENOMEM;
 
 	if (!rc)
 		rc = add_all(&g, ret_dirs);
@@ -538,4 +503,19 @@ int ckpt_merge(const struct ckpt_merge *how, struct ckpt_manifest_writer **ret_w
 	}
 	*ret_writer = g.w;
 	return 0;
+}
+
+int ckpt_merge(const struct ckpt_merge *how, struct ckpt_manifest_writer **ret_writer, int *ret_dirs)
+{
+	struct ckpt_manifest *made[3] = {NULL};
+	struct ckpt_merge after = *how;
+	int rc = ckpt_merge_follow_moves(&after, made);
+
+	if (!rc)
+		rc = merge(&after, made[1], ret_writer, ret_dirs);
+	if (!rc)
+		*ret_dirs += count_dirs_of(after.own, 0) - count_dirs_of(how->own, 0);
+	for (size_t i = 0; i < ARRAY_LEN(made); i++)
+		ckpt_manifest_unref(made[i]);
+	return rc;
 }

@@ -159,7 +159,7 @@ struct bringing {
 };
 
 // It is in packs: here it has no raw file, and a name for one that no file has.
-static int bring(void *arg, struct ckpt_entry *e)
+static int bring(void *arg, struct ckpt_manifest *m __attribute__((unused)), struct ckpt_entry *e)
 {
 	struct bringing *b = arg;
 
@@ -209,6 +209,7 @@ static int merge_changes(struct attempt *a, int *ret_dirs)
 	struct bringing b = {.step = a->step};
 	struct ckpt_merge how = {.own = a->manifest,
 				 .own_wins = true,
+				 .keeps_places = true,
 				 .session = a->step->session,
 				 .number_before = number_before,
 				 .bring = bring,

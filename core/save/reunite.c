@@ -275,7 +275,7 @@ static int make_durable(int dirfd, const char *raw)
 }
 
 // One that is in packs needs no raw file.
-static int bring(void *arg, struct ckpt_entry *e)
+static int bring(void *arg, struct ckpt_manifest *m, struct ckpt_entry *e)
 {
 	struct bringing *b = arg;
 	int rc = ckpt_amending_raw_name(b->raw);
@@ -285,7 +285,7 @@ static int bring(void *arg, struct ckpt_entry *e)
 		return rc;
 	rc = ckpt_grow((void **)&b->made, &b->cap, b->count + 1, sizeof(*b->made));
 	if (!rc)
-		rc = ckpt_share_entry(b->from, b->m, e->index, b->dirfd, b->raw);
+		rc = ckpt_share_entry(b->from, m, e->index, b->dirfd, b->raw);
 	if (rc)
 		return rc;
 	memcpy(b->made[b->count++], b->raw, sizeof(b->raw));
@@ -452,8 +452,8 @@ static int read_both(struct ckpt_step *step, const struct unmerged *u, struct ck
 	return rc ? rc : u->theirs ? read_version(step, u->theirs, ret_theirs) : make_empty(step, *ret_was, ret_theirs);
 }
 
-// Versions that cannot be read any more cannot be put together, nor can, as yet, a directory that one has moved and the other has changed: the files
-// of this node are the newest version then, as they are. Else the step would wait for ever.
+// Versions that cannot be read any more cannot be put together: the files of this node are the newest version then, as they are. Else the step
+// would wait for ever.
 static bool is_lost(int rc)
 {
 	return rc == -ENOENT || rc == -EBADMSG || rc == -EINVAL || rc == -EEXIST || rc == -E2BIG || rc == -EXDEV;

@@ -184,19 +184,72 @@ START_TEST(metrics_of_one_stay_beside_a_file_of_the_other)
 }
 END_TEST
 
-// Changes that cannot be put together yet are pushed as they are, and said: they do not wait for ever.
-START_TEST(directory_that_one_moves_and_the_other_changes_is_as_this_node_has_it)
+static void check_no_errors(const struct node *n)
 {
-	struct ckpt_step *step = find(&b, NAME);
+	CLEANUP_FREE char *text = NULL;
 
-	ck_ok(ckpt_amend_move(step, &(struct ckpt_names){.from = "d", .to = "moved"}));
+	ck_assert_int_ge(ckpt_errlog_text(n->store->errlog, &text), 0);
+	ck_assert_msg(!ckpt_save_errors(n->store, NAME), "%s", text);
+}
+
+static void move(struct node *n, const char *from, const char *to)
+{
+	struct ckpt_step *step = find(n, NAME);
+
+	ck_ok(ckpt_amend_move(step, &(struct ckpt_names){.from = from, .to = to}));
 	ckpt_step_unref(step);
-	add(&a, "d/new.json", "of a");
+}
+
+START_TEST(addition_to_a_directory_that_the_other_moves_is_in_its_new_place)
+{
+	move(_i ? &b : &a, "d", "moved");
+	add(_i ? &a : &b, "d/new.json", "new");
 	push(&a);
 	meet_now();
 	check_both("moved/x", "of the save");
-	check_both("d/new.json", NULL);
-	ck_assert_uint_eq(ckpt_save_errors(b.store, NAME), 1);
+	check_both("moved/new.json", "new");
+	check_both("d", NULL);
+	check_no_errors(&a);
+	check_no_errors(&b);
+}
+END_TEST
+
+START_TEST(mode_of_a_file_that_the_other_moves_goes_with_it)
+{
+	move(_i ? &b : &a, "config.json", "d/renamed.json");
+	set_mode(_i ? &a : &b, "config.json", 0640);
+	push(&a);
+	meet_now();
+	check_both("d/renamed.json", "of the save");
+	check_both("config.json", NULL);
+	ck_assert_uint_eq(mode_of(&a, "d/renamed.json"), 0640);
+	ck_assert_uint_eq(mode_of(&b, "d/renamed.json"), 0640);
+	check_no_errors(&b);
+}
+END_TEST
+
+START_TEST(edit_of_a_file_that_the_other_moves_is_in_its_new_place)
+{
+	move(&b, "config.json", "renamed.json");
+	edit_and_push(&a, "config.json", "of the edit");
+	meet_now();
+	check_both("renamed.json", "of the edit");
+	check_both("config.json", NULL);
+	WAIT_UNTIL(listed(&b) == 1);
+	check_no_errors(&b);
+}
+END_TEST
+
+START_TEST(file_that_both_move_has_both_names)
+{
+	move(&b, "d", "of-b");
+	move(&a, "d", "of-a");
+	push(&a);
+	meet_now();
+	check_both("of-a/x", "of the save");
+	check_both("of-b/x", "of the save");
+	check_both("d", NULL);
+	check_no_errors(&b);
 }
 END_TEST
 
@@ -388,7 +441,10 @@ int main(void)
 	tcase_add_loop_test(tcase, additions_of_other_paths_are_both_there, 0, 2);
 	tcase_add_test(tcase, removals_and_modes_of_other_paths_are_both_there);
 	tcase_add_test(tcase, metrics_of_one_stay_beside_a_file_of_the_other);
-	tcase_add_test(tcase, directory_that_one_moves_and_the_other_changes_is_as_this_node_has_it);
+	tcase_add_loop_test(tcase, addition_to_a_directory_that_the_other_moves_is_in_its_new_place, 0, 2);
+	tcase_add_loop_test(tcase, mode_of_a_file_that_the_other_moves_goes_with_it, 0, 2);
+	tcase_add_test(tcase, edit_of_a_file_that_the_other_moves_is_in_its_new_place);
+	tcase_add_test(tcase, file_that_both_move_has_both_names);
 	tcase_add_test(tcase, what_comes_after_a_merge_is_no_conflict);
 	tcase_add_test(tcase, path_that_both_have_added_is_that_of_the_first);
 	tcase_add_test(tcase, second_copy_of_a_path_has_a_number);
