@@ -178,6 +178,40 @@ int ckpt_metadata_merge(const char *json, const char *below, char **ret_json)
 	return 0;
 }
 
+static void drop_same(json_t *is, json_t *was)
+{
+	const char *name;
+	json_t *value;
+	void *next;
+
+	json_object_foreach_safe(is, next, name, value)
+	{
+		if (json_is_object(value))
+			drop_same(value, json_object_get(was, name));
+		if (json_is_object(value) ? !json_object_size(value) : json_equal(value, json_object_get(was, name)))
+			json_object_del(is, name);
+	}
+}
+
+int ckpt_metadata_changes(const char *json, const char *was, char **ret_json)
+{
+	json_t *root = NULL, *before = NULL;
+	int rc = load(json, &root) || load(was, &before) ? -ENOMEM : 0;
+
+	*ret_json = NULL;
+	ckpt_json_begin();
+	if (!rc) {
+		drop_same(root, before);
+		if (json_object_size(root)) {
+			*ret_json = ckpt_json_dump(json_incref(root), JSON_COMPACT | JSON_SORT_KEYS);
+			rc = *ret_json ? 0 : -ENOMEM;
+		}
+	}
+	json_decref(root);
+	json_decref(before);
+	return rc;
+}
+
 int ckpt_metadata_extra(const char *json, const char *name, char **ret_value)
 {
 	json_t *root = NULL, *value;

@@ -34,6 +34,8 @@ int ckpt_metadata_temporary(const char *json, bool *ret_temporary); // of a cano
 // Canonical forms, or NULL: json with all of below that it does not have, of extras and metrics name by name. *ret_json is malloc'ed, or NULL. -EFBIG:
 // it would be more than CKPT_METADATA_BYTES_MAX; -ENOMEM.
 int ckpt_metadata_merge(const char *json, const char *below, char **ret_json);
+// Canonical forms, or NULL: of json the names whose values `was` does not have. *ret_json is malloc'ed, or NULL where there is none. -ENOMEM.
+int ckpt_metadata_changes(const char *json, const char *was, char **ret_json);
 // One of the extras, text as it is and all else as JSON; malloc'ed. -ENODATA, -ENOMEM.
 int ckpt_metadata_extra(const char *json, const char *name, char **ret_value);
 // A value of an extra. -EINVAL: it is neither JSON nor text, or nested too deep; -ENOMEM.

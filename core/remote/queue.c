@@ -66,6 +66,7 @@ static const char *word_of(enum ckpt_act_kind kind)
 	case CKPT_ACT_SAVE:
 		return "save";
 	case CKPT_ACT_AMEND:
+	case CKPT_ACT_NOTE:
 		return "edit";
 	case CKPT_ACT_REPACK:
 		return "repack";
@@ -85,8 +86,9 @@ static const char *word_of(enum ckpt_act_kind kind)
 // Of acts that go together the one that says most: the first kind of the list.
 static const char *kind_of(const struct ckpt_act *acts, size_t count)
 {
-	static const enum ckpt_act_kind kinds[] = {CKPT_ACT_SAVE,     CKPT_ACT_AMEND,  CKPT_ACT_EXPIRE, CKPT_ACT_DELETE,
-						   CKPT_ACT_UNDELETE, CKPT_ACT_RENAME, CKPT_ACT_REPACK};
+	static const enum ckpt_act_kind kinds[] = {CKPT_ACT_SAVE,   CKPT_ACT_AMEND,  CKPT_ACT_NOTE,
+						   CKPT_ACT_EXPIRE, CKPT_ACT_DELETE, CKPT_ACT_UNDELETE,
+						   CKPT_ACT_RENAME, CKPT_ACT_REPACK};
 
 	for (size_t k = 0; k < ARRAY_LEN(kinds); k++)
 		for (size_t i = 0; i < count; i++)

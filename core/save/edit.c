@@ -285,6 +285,16 @@ static int set_metadata(struct ckpt_edit *d, struct ckpt_record *r)
 	return 0;
 }
 
+static void take_top(const struct ckpt_edit *d, struct ckpt_summary *s)
+{
+	struct ckpt_entry top;
+
+	ckpt_manifest_entry(d->next, 0, &top);
+	s->dir_mode = top.mode;
+	s->dir_uid = top.uid;
+	s->dir_gid = top.gid;
+}
+
 static int set_manifest(void *arg, struct ckpt_record *r)
 {
 	struct ckpt_edit *d = arg;
@@ -310,6 +320,8 @@ static int set_manifest(void *arg, struct ckpt_record *r)
 		LOCK_SCOPE(&d->step->lock);
 		ckpt_attributes_apply_top_locked(d->step, &r->summary);
 	}
+	if (d->takes_top)
+		take_top(d, &r->summary);
 	if (d->same_files)
 		r->summary.committed_ns = d->committed_ns;
 	r->summary.sealed = ckpt_manifest_is_sealed(d->next);

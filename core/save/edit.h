@@ -30,6 +30,7 @@ struct ckpt_edit {
 	uint32_t moved;    // an entry that has another name, with all below it, by index in m; 0: none
 	uint32_t moved_to; // the directory that it is in, and
 	const char *moved_name; // its name there
+	bool takes_top;         // the record has the mode and owner that the manifest has of the step's directory
 	bool merges; // it is a MERGE (core/state/act.h), up to the version merged; the step may be in the trash
 	uint32_t merged;
 	bool adopted; // the version may have what an act before did without an answer

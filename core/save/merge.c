@@ -470,8 +470,22 @@ static void mark_what_stays(struct merging *g, const struct spot *dir)
 	}
 }
 
+// The top directory is that of `own`, whose number it keeps.
+static void take_attributes(const struct ckpt_manifest *m, struct ckpt_entry *top)
+{
+	struct ckpt_entry e;
+
+	ckpt_manifest_entry(m, 0, &e);
+	top->mode = e.mode;
+	top->uid = e.uid;
+	top->gid = e.gid;
+	top->xattrs = e.xattrs; // those of m
+}
+
 static int add_all(struct merging *g, int *ret_dirs)
 {
+	bool other;
+
 	const struct spot top = {0, 0, 0};
 	struct ckpt_entry e;
 	uint32_t session, handle;
@@ -479,11 +493,17 @@ static int add_all(struct merging *g, int *ret_dirs)
 
 	mark_what_stays(g, &top);
 	ckpt_manifest_entry(g->how->own, 0, &e);
+	other = !g->how->keeps_places && takes_other(g->how, &top);
+	g->brings |= other;
+	if (other)
+		take_attributes(g->how->other, &e);
 	*ret_dirs = count_dirs(g->how, &top) - count_dirs_of(g->how->own, 0);
 	if (e.nlink > 1)
 		e.nlink = (uint32_t)((int)e.nlink + *ret_dirs);
 	if (!rc)
-		rc = add_entry(g, 0, false, &e, false, &handle);
+		rc = ckpt_manifest_writer_add(g->w, 0, &e, &handle);
+	if (!rc)
+		rc = copy_xattrs(g, other ? g->how->other : g->how->own, &e, handle);
 	return rc ? rc : add_children(g, handle, &top);
 }
 

@@ -3,6 +3,7 @@
 #include "core/base/sys.h"
 #include "core/base/util.h"
 #include "core/record/event.h"
+#include "core/record/metadata.h"
 #include "core/save/edit.h"
 #include "core/save/merge.h"
 #include "core/save/session.h"
@@ -376,6 +377,7 @@ static int merge(struct ckpt_edit *d, struct bringing *b, struct ckpt_manifest *
 		b->dirfd = ckpt_session_open(d->step);
 		rc = MIN(b->dirfd, 0);
 	}
+	d->takes_top = true;
 	if (!rc)
 		rc = ckpt_merge(&how, &d->w, &d->dirs_in_parent);
 	return !rc && b->count ? ckpt_sys.fsync(b->dirfd) : rc;
@@ -482,7 +484,7 @@ static int merge_versions(struct ckpt_edit *d, struct bringing *b, const struct 
 	return ckpt_edit_copy(d, 0);
 }
 
-// Words of the record beside the files, such as metrics: name by name what the other has said since comes over what this node has.
+// Words of the record beside the files, such as metrics: each name that the other has said anew since comes over what this node has.
 static int take_metadata(struct ckpt_edit *d, const struct unmerged *u)
 {
 	struct ckpt_record was, theirs;
@@ -492,8 +494,7 @@ static int take_metadata(struct ckpt_edit *d, const struct unmerged *u)
 		return rc;
 	rc = ckpt_step_record(d->step, u->theirs, &theirs);
 	if (!rc) {
-		if (theirs.metadata && (!was.metadata || strcmp(theirs.metadata, was.metadata) != 0))
-			rc = (d->says = strdup(theirs.metadata)) ? 0 : -ENOMEM;
+		rc = ckpt_metadata_changes(theirs.metadata, was.metadata, &d->says);
 		ckpt_record_done(&theirs);
 	}
 	ckpt_record_done(&was);

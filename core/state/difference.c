@@ -83,15 +83,19 @@ static void flag(struct difference *d, uint32_t version)
 		(is->pinned ? CKPT_FLAG_PINNED : 0) | (is->temporary ? CKPT_FLAG_TEMPORARY : 0);
 }
 
-// An edit, unless all that was done here since has the files of before, packed or sealed.
+// An edit, unless all that was done here since has the files of before: with other metadata, or packed or sealed.
 static enum ckpt_act_kind kind_of(const struct ckpt_state_step *c)
 {
 	uint32_t known = ckpt_state_newest_files(c->shared);
+	bool notes = false, repacks = false;
 
-	for (size_t i = c->count; i-- > 0 && c->versions[i].version > known;)
+	for (size_t i = c->count; i-- > 0 && c->versions[i].version > known;) {
 		if (!ckpt_state_same_files(&c->versions[i]))
 			return CKPT_ACT_AMEND;
-	return CKPT_ACT_REPACK;
+		notes |= ckpt_state_is_note(c, i);
+		repacks |= c->versions[i].files == CKPT_FILES_REPACKED;
+	}
+	return !notes ? CKPT_ACT_REPACK : repacks ? CKPT_ACT_AMEND : CKPT_ACT_NOTE;
 }
 
 // The last act that makes a version makes that which the step has here, or a later one.

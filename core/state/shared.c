@@ -82,7 +82,7 @@ uint32_t ckpt_state_newest_files(const struct ckpt_state_step *step)
 {
 	size_t i = step->count;
 
-	while (i > 1 && step->versions[i - 1].files == CKPT_FILES_SAME)
+	while (i > 1 && step->versions[i - 1].files == CKPT_FILES_SAME && !ckpt_state_is_note(step, i - 1))
 		i--;
 	return step->versions[i - 1].version;
 }
@@ -92,11 +92,11 @@ bool ckpt_state_was_replaced(const struct ckpt_state_step *step)
 	return step->deleted_by && !ckpt_state_version(step, step->deleted_by);
 }
 
-// Other files than the version with this number has, not only another place for them.
+// Other files or metadata than the version with this number has, not only another place for the files.
 static bool has_new_files(const struct ckpt_state_step *step, uint32_t known)
 {
 	for (size_t i = step->count; i-- > 0 && step->versions[i].version > known;)
-		if (!ckpt_state_same_files(&step->versions[i]))
+		if (!ckpt_state_same_files(&step->versions[i]) || ckpt_state_is_note(step, i))
 			return true;
 	return false;
 }

@@ -13,7 +13,7 @@
 //   deleted  a step that the other has pinned stays; a step that the other has deleted stays deleted, with the changes of both
 //   expired  a step that the other has expired is a step of this node alone, if this node has changed its files: NAME.conflict-HOST,
 //            with the files that it has added or changed. Else it is gone
-//   files    those of both, path by path. This needs manifests, which are no business of a state. So the files are those of this node
+//   files    those of both, path by path, and the metadata of both, name by name. This needs manifests, which are no business of a state. So the files are those of this node
 //            first, as the next version, and the step is unmerged: nothing of its files is pushed. Then core/save/reunite.c puts them
 //            together, in an act MERGE, which says up to which version of the remote's log it has all changes
 // Files of a step that was deleted here after they were changed are not pushed before it is undeleted, here or elsewhere.
@@ -61,7 +61,7 @@ bool ckpt_state_is_dropped(const struct ckpt_state_step *changed);
 bool ckpt_state_is_left_out(const struct ckpt_state *state, const struct ckpt_state_step *changed);
 // A plain file that was written when the newest act had this number may name a dropped step. Such a step, or NULL.
 const struct ckpt_state_step *ckpt_state_held_by(const struct ckpt_state *state, uint64_t number);
-// The newest version with files of its own, or with another place for them: those behind it, deletions too, have the same record.
+// The newest version with files or metadata of its own, or with another place for its files: those behind it, deletions too, have the same record.
 uint32_t ckpt_state_newest_files(const struct ckpt_state_step *step);
 // It was deleted by nobody, but another step was saved over it.
 bool ckpt_state_was_replaced(const struct ckpt_state_step *step);

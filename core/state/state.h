@@ -82,6 +82,15 @@ const struct ckpt_state_step *ckpt_state_named(const struct ckpt_state *state, c
 					       uint32_t version);
 const struct ckpt_state_version *ckpt_state_version(const struct ckpt_state_step *step, uint32_t version);
 // True for a version whose files are those of the version before.
+// The version at this place has other metadata than the one before, and its files: a NOTE.
+static inline bool ckpt_state_is_note(const struct ckpt_state_step *step, size_t i)
+{
+	const struct ckpt_state_version *v = &step->versions[i];
+
+	return i && v->files == CKPT_FILES_SAME && !v->deleted &&
+	       (v->record.seq != v[-1].record.seq || v->record.offset != v[-1].record.offset);
+}
+
 static inline bool ckpt_state_same_files(const struct ckpt_state_version *v)
 {
 	return v->files == CKPT_FILES_SAME || v->files == CKPT_FILES_REPACKED;

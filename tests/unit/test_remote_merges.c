@@ -4,6 +4,7 @@
 
 #include "core/record/metadata.h"
 #include "core/save/amend_move.h"
+#include "core/save/version.h"
 
 // --- Acts, each a version ---------------------------------------------------------------------------------------------
 
@@ -181,6 +182,94 @@ START_TEST(metrics_of_one_stay_beside_a_file_of_the_other)
 	meet_now();
 	check_both("new.json", "new of b");
 	WAIT_UNTIL(says(&a, "loss") && says(&b, "loss"));
+}
+END_TEST
+
+static void note(struct node *n, const char *metadata)
+{
+	struct ckpt_step *step = find(n, NAME);
+
+	ck_ok(ckpt_commit_metadata(step, metadata));
+	ckpt_step_unref(step);
+}
+
+static void check_says(const char *words)
+{
+	WAIT_UNTIL(says(&a, words) && says(&b, words));
+}
+
+// _i: beside nothing, a file, or other metadata of the other node. The first says a name that the second says, too.
+START_TEST(metadata_of_both_stay)
+{
+	note(&b, "{\"metrics\":{\"acc\":0.5,\"loss\":3}}");
+	note(&a, "{\"metrics\":{\"acc\":0.25,\"lr\":7}}");
+	if (_i == 1)
+		add(&b, "new.json", "of b");
+	if (_i == 2)
+		add(&a, "new.json", "of a");
+	push(&a);
+	meet_now();
+	check_says("\"acc\":0.25");
+	check_says("\"loss\":3");
+	check_says("\"lr\":7");
+	check_both("new.json", _i == 1 ? "of b" : _i == 2 ? "of a" : NULL);
+	check_both("config.json", "of the save");
+}
+END_TEST
+
+// _i: the second has the file, or the first.
+START_TEST(metadata_of_one_stay_beside_a_file_of_the_other)
+{
+	note(_i ? &b : &a, "{\"extras\":{\"who\":\"me\"}}");
+	add(_i ? &a : &b, "new.json", "new");
+	push(&a);
+	meet_now();
+	check_says("\"who\":\"me\"");
+	check_both("new.json", "new");
+}
+END_TEST
+
+// What the second says of a name that the first has not said anew stays.
+START_TEST(metadata_that_one_has_not_changed_is_the_others)
+{
+	note(&a, "{\"metrics\":{\"acc\":0.5,\"loss\":3}}");
+	push(&a);
+	take_in(&b, FOLLOWED);
+	note(&b, "{\"metrics\":{\"loss\":2}}");
+	note(&a, "{\"metrics\":{\"acc\":0.75}}");
+	push(&a);
+	meet_now();
+	check_says("\"acc\":0.75");
+	check_says("\"loss\":2");
+}
+END_TEST
+
+static uint32_t top_mode(const struct node *n)
+{
+	struct ckpt_step *step = find(n, NAME);
+	CLEANUP_VERSION struct ckpt_version *v = ckpt_step_version(step);
+	uint32_t mode = v->is.dir_mode;
+
+	ck_assert_uint_eq(mode_of(n, ""), mode);
+	ckpt_step_unref(step);
+	return mode;
+}
+
+// _i: the second has changed it, or the first, or both.
+START_TEST(mode_of_the_step_stays_beside_a_file_of_the_other)
+{
+	if (_i != 1)
+		set_mode(&b, "", 0700);
+	else
+		add(&b, "new.json", "new");
+	if (_i)
+		set_mode(&a, "", 0750);
+	else
+		add(&a, "new.json", "new");
+	push(&a);
+	meet_now();
+	WAIT_UNTIL(top_mode(&a) == (_i ? 0750 : 0700) && top_mode(&b) == top_mode(&a));
+	check_both("new.json", _i == 2 ? NULL : "new");
 }
 END_TEST
 
@@ -440,6 +529,10 @@ int main(void)
 	tcase_add_checked_fixture(tcase, setup, teardown);
 	tcase_add_loop_test(tcase, additions_of_other_paths_are_both_there, 0, 2);
 	tcase_add_test(tcase, removals_and_modes_of_other_paths_are_both_there);
+	tcase_add_loop_test(tcase, metadata_of_both_stay, 0, 3);
+	tcase_add_loop_test(tcase, metadata_of_one_stay_beside_a_file_of_the_other, 0, 2);
+	tcase_add_test(tcase, metadata_that_one_has_not_changed_is_the_others);
+	tcase_add_loop_test(tcase, mode_of_the_step_stays_beside_a_file_of_the_other, 0, 3);
 	tcase_add_test(tcase, metrics_of_one_stay_beside_a_file_of_the_other);
 	tcase_add_loop_test(tcase, addition_to_a_directory_that_the_other_moves_is_in_its_new_place, 0, 2);
 	tcase_add_loop_test(tcase, mode_of_a_file_that_the_other_moves_goes_with_it, 0, 2);
