@@ -47,15 +47,6 @@ static void fetch_before_reunion(struct ckpt_step *step)
 	}
 }
 
-static bool has_no_files(const struct ckpt_manifest *m)
-{
-	uint64_t files = 1, bytes;
-
-	if (m)
-		ckpt_manifest_totals(m, &files, &bytes);
-	return !files;
-}
-
 // An edit of this node, under the name of a conflict, is put into the edit of another node that came before it. What cannot be is a step
 // of its own, and pushed.
 static int reunite(struct ckpt_step *step)
@@ -69,11 +60,13 @@ static int reunite(struct ckpt_step *step)
 	ckpt_lock_take(&s->acts_lock);
 	rc = ckpt_reunite(step, &into, &was);
 	ckpt_lock_drop(&s->acts_lock);
+	if (rc == -ENODATA)
+		return ckpt_delete(step); // why it could not be is in the error log
 	if (rc)
 		return rc;
 	if (!ckpt_step_manifest(into, &is) && s->calls.changed)
 		s->calls.changed(s->calls.changed_arg, into, was, is);
-	if (ckpt_step_state(step) == CKPT_STEP_COMMITTED && (into != step || has_no_files(is)))
+	if (ckpt_step_state(step) == CKPT_STEP_COMMITTED && into != step)
 		(void)ckpt_delete(step); // why it could not be is in the error log
 	ckpt_manifest_unref(was);
 	ckpt_manifest_unref(is);

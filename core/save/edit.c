@@ -353,6 +353,14 @@ static int follow_others(struct ckpt_step *step)
 	return rc ? rc : ckpt_step_state(step) == CKPT_STEP_COMMITTED ? -EAGAIN : -ESTALE;
 }
 
+static bool has_no_files(const struct ckpt_manifest *m)
+{
+	uint64_t files, bytes;
+
+	ckpt_manifest_totals(m, &files, &bytes);
+	return !files;
+}
+
 int ckpt_edit_put(struct ckpt_edit *d)
 {
 	struct ckpt_step *step = d->step;
@@ -360,6 +368,8 @@ int ckpt_edit_put(struct ckpt_edit *d)
 	bool changed;
 	int rc = finish(d);
 
+	if (!rc && d->needs_files && has_no_files(d->next))
+		return -ENODATA;
 	if (!rc && d->only_attributes &&
 	    !memcmp(ckpt_manifest_sha256(d->next), ckpt_manifest_sha256(d->m), CKPT_SHA256_LEN)) {
 		ckpt_attributes_put(step, d->attributes_mark, d->m);

@@ -33,7 +33,8 @@ struct ckpt_edit {
 	bool takes_top;         // the record has the mode and owner that the manifest has of the step's directory
 	bool merges; // it is a MERGE (core/state/act.h), up to the version merged; the step may be in the trash
 	uint32_t merged;
-	bool adopted; // the version may have what an act before did without an answer
+	bool needs_files; // a version without a file is not put: -ENODATA
+	bool adopted;     // the version may have what an act before did without an answer
 	uint64_t attributes_mark;
 	const struct ckpt_summary
 		*restores; // m is not of the version of before, but of this one, whose files come back; NULL: it is
@@ -60,6 +61,6 @@ int ckpt_edit_begin(struct ckpt_edit *d, bool *adopted);
 int ckpt_edit_copy(struct ckpt_edit *d, uint32_t removed);
 // Entry index of m once more, as a hard link, under this name in directory parent of m. After _copy.
 int ckpt_edit_link(struct ckpt_edit *d, uint32_t index, uint32_t parent, const char *name);
-// -EAGAIN: the step has another version than the one that was copied, begin again; -EIO the outcome is unknown; ...
+// -EAGAIN: the step has another version than the one that was copied, begin again; -ENODATA: it would have no file (needs_files); -EIO the outcome is unknown; ...
 int ckpt_edit_put(struct ckpt_edit *d);
 void ckpt_edit_done(struct ckpt_edit *d);

@@ -506,7 +506,8 @@ static int try_versions(struct ckpt_step *step, const struct unmerged *u, int lo
 			struct ckpt_manifest **ret_was)
 {
 	CLEANUP(bringing_done) struct bringing b = {.from = step, .to = step, .dirfd = -1};
-	struct ckpt_edit d = {.step = step, .event = CKPT_EVENT_EDIT, .merges = true, .merged = u->theirs};
+	struct ckpt_edit d = {
+		.step = step, .event = CKPT_EVENT_EDIT, .merges = true, .merged = u->theirs, .needs_files = !u->theirs};
 	int rc = ckpt_edit_begin(&d, adopted);
 
 	if (!rc)

@@ -21,7 +21,7 @@
 int ckpt_reunite_list(struct ckpt_store *s, struct ckpt_step ***ret_steps, size_t *ret_count);
 // Without a lock, before ckpt_reunite(): the versions whose manifests that will read, so that they can be fetched before. At most 2, their number.
 size_t ckpt_reunite_reads(struct ckpt_step *step, uint32_t ret_versions[2]);
-// 0: its changes are in *ret_into, a reference, whose manifest was *ret_was before, a reference; where that is another step and this one is listed, or
-// that has no file, ckpt_delete() it. -ENOENT: nothing can be
+// 0: its changes are in *ret_into, a reference, whose manifest was *ret_was before, a reference; where that is another step and this one is listed,
+// ckpt_delete() it. -ENODATA: it has expired for all others, and this node has added and changed nothing; ckpt_delete() it. -ENOENT: nothing can be
 // said to be what both began with, or there is no first one; -EBUSY: one of them is being changed, ask again. All else is in the error log.
 int ckpt_reunite(struct ckpt_step *step, struct ckpt_step **ret_into, struct ckpt_manifest **ret_was);

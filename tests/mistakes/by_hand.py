@@ -219,6 +219,8 @@ TABLE = [
         "step->merged = merged", "(void)merged", ("test_shared", "test_remote_merges")),
     Row("second-change-of-a-path-takes-it", "core/save/reunite.c:merge_versions",
         "merge(d, b, was, !u->theirs)", "merge(d, b, was, true)", ("test_remote_merges",)),
+    Row("step-without-a-file-stays-after-a-crash", "core/save/reunite.c:try_versions",
+        ".needs_files = !u->theirs", ".needs_files = false", ("test_remote_merges",)),
     Row("metadata-beside-a-change-are-lost", "core/state/shared.c:has_new_files",
         "|| ckpt_state_is_note(step, i)", "", ("test_remote_merges",)),
     Row("mode-of-the-step-is-that-of-the-second", "core/save/merge.c:add_all",
