@@ -13,8 +13,10 @@
 #include <stdlib.h>
 #include <sys/stat.h>
 
-#define TOLD_MAX 16 // of more at once the oldest is forgotten
+#define TOLD_MAX 256 // of more at once the oldest is forgotten
 #define KEPT_NS INT64_C(1000000000)
+// A writer that is told a second time fails. Its lookup may wait for a disk.
+#define WRITER_KEPT_NS INT64_C(30000000000)
 
 struct told {
 	pid_t tid; // 0: nobody
@@ -61,6 +63,11 @@ void look_again_free(struct look_again *t)
 	free(t);
 }
 
+static bool is_kept(const struct told *one)
+{
+	return ckpt_sys.mono_ns() - one->at_ns <= (one->writes ? WRITER_KEPT_NS : KEPT_NS);
+}
+
 static struct told *find_locked(struct look_again *t, pid_t tid)
 {
 	for (size_t i = 0; i < TOLD_MAX; i++)
@@ -81,16 +88,15 @@ static struct told *oldest_locked(struct look_again *t)
 
 static void tell_locked(struct look_again *t, pid_t tid, uint64_t writes)
 {
-	int64_t now = ckpt_sys.mono_ns();
 	struct told *one;
 
 	for (size_t i = 0; i < TOLD_MAX; i++)
-		if (t->told[i].tid == tid || now - t->told[i].at_ns > KEPT_NS)
+		if (t->told[i].tid == tid || !is_kept(&t->told[i]))
 			forget_locked(t, &t->told[i]);
 	one = find_locked(t, 0);
 	if (!one)
 		forget_locked(t, one = oldest_locked(t));
-	*one = (struct told){.tid = tid, .at_ns = now, .fd = -1, .writes = writes};
+	*one = (struct told){.tid = tid, .at_ns = ckpt_sys.mono_ns(), .fd = -1, .writes = writes};
 	t->count++;
 }
 
@@ -113,7 +119,7 @@ bool look_again_is_told(struct ckpt_fs *fs, pid_t tid)
 		return false;
 	LOCK_SCOPE(&t->lock);
 	one = find_locked(t, tid);
-	return one && ckpt_sys.mono_ns() - one->at_ns <= KEPT_NS;
+	return one && is_kept(one);
 }
 
 bool look_again_told_writer(struct ckpt_fs *fs, pid_t tid, struct node *n)
@@ -125,7 +131,7 @@ bool look_again_told_writer(struct ckpt_fs *fs, pid_t tid, struct node *n)
 		return false;
 	LOCK_SCOPE(&t->lock);
 	one = find_locked(t, tid);
-	if (one && one->writes == n->number && ckpt_sys.mono_ns() - one->at_ns <= KEPT_NS) {
+	if (one && one->writes == n->number && is_kept(one)) {
 		forget_locked(t, one);
 		return false;
 	}
@@ -167,7 +173,8 @@ static void keep_open(struct ckpt_fs *fs, pid_t tid, struct node *n)
 	one->fd = TAKE_FD(fd);
 }
 
-bool look_again_found(struct ckpt_fs *fs, pid_t tid, struct fuse_entry_param *found)
+bool look_again_found(struct ckpt_fs *fs, pid_t tid, const struct node *dir, const char *name,
+		      struct fuse_entry_param *found)
 {
 	struct look_again *t = fs->look_again;
 	struct node *n = node_of(fs, found->ino);
@@ -178,7 +185,7 @@ bool look_again_found(struct ckpt_fs *fs, pid_t tid, struct fuse_entry_param *fo
 		return false;
 	ckpt_lock_take(&t->lock);
 	one = find_locked(t, tid);
-	if (one && ckpt_sys.mono_ns() - one->at_ns <= KEPT_NS)
+	if (one && is_kept(one))
 		told = *one;
 	ckpt_lock_drop(&t->lock);
 	if (!told.tid)
@@ -186,9 +193,8 @@ bool look_again_found(struct ckpt_fs *fs, pid_t tid, struct fuse_entry_param *fo
 	if (told.writes && told.writes != n->number)
 		return copy_shared(fs, n);
 	if (told.writes)
-		unwritten_lead(fs, found);
-	else
-		keep_open(fs, tid, n);
+		return !unwritten_lead(fs, dir, name, found);
+	keep_open(fs, tid, n);
 	return false;
 }
 
@@ -203,7 +209,7 @@ int look_again_take(struct ckpt_fs *fs, pid_t tid, struct node *n)
 		return -1;
 	ckpt_lock_take(&t->lock);
 	one = find_locked(t, tid);
-	if (one && ckpt_sys.mono_ns() - one->at_ns <= KEPT_NS)
+	if (one && is_kept(one))
 		fd = TAKE_FD(one->fd);
 	if (one)
 		forget_locked(t, one);

@@ -21,9 +21,11 @@ bool look_again_is_told(struct ckpt_fs *fs, pid_t tid);
 // The same of who opened n for writing. False: it cannot be led to another node, since nobody knows who it is, or it was told
 // already and has not looked: it reached the file by no name.
 bool look_again_told_writer(struct ckpt_fs *fs, pid_t tid, struct node *n);
-// It looked a name up and found that, or finds the twin of it now. True: it looked for what it writes and found a file that is shared
-// (copy_up.h), as one is that was moved out of a step. That has a copy now, which the name leads to: look it up once more.
-bool look_again_found(struct ckpt_fs *fs, pid_t tid, struct fuse_entry_param *found);
+// It looked a name up and found that, or finds the twin of it now. True: look the name up once more. It looked for what it writes, and
+//   the file is shared (copy_up.h), as one is that was moved out of a step: a copy has the name now;
+//   or the file has lost the name to its copy meanwhile.
+bool look_again_found(struct ckpt_fs *fs, pid_t tid, const struct node *dir, const char *name,
+		      struct fuse_entry_param *found);
 void look_again_done(struct ckpt_fs *fs, pid_t tid); // it found what it opens
 // It opens n: the descriptor that was kept for it, which is the caller's; -1: none. Nothing is kept for it any more.
 int look_again_take(struct ckpt_fs *fs, pid_t tid, struct node *n);

@@ -270,11 +270,16 @@ static bool node_has_name(const struct node *n, const struct node *parent, const
 	return false;
 }
 
-int node_get_twin(struct ckpt_fs *fs, struct node *n, struct node **ret_twin)
+int node_get_twin(struct ckpt_fs *fs, struct node *n, const struct node *parent, const char *name,
+		  struct node **ret_twin)
 {
 	struct node *twin;
 
 	names_write_lock(fs);
+	if (!node_has_name(n, parent, name)) { // its copy has it, and no twin could ever be led to that
+		names_unlock(fs);
+		return -ESTALE;
+	}
 	twin = count_lookup(fs->nodes, SPACE_TWIN, n->number, n->type);
 	if (twin && twin->twin && twin->twin != n) { // of a file that had the number before
 		node_forget(fs, twin, 1);
@@ -307,6 +312,13 @@ static struct node *identify_twin(struct node_table *t, const struct node *n, ui
 	hash_insert_locked(t, twin);
 	twin->refs++;
 	return twin;
+}
+
+bool node_is_adopted(struct ckpt_fs *fs, const struct node *twin)
+{
+	LOCK_SCOPE(&fs->nodes->lock);
+
+	return twin->space == SPACE_LIVE;
 }
 
 struct node *node_adopt_twin_locked(struct ckpt_fs *fs, struct node *n, uint64_t number, struct node *parent,
@@ -679,19 +691,25 @@ void place_done(struct place *p)
 	p->step = NULL;
 }
 
-struct ckpt_step *node_step(struct ckpt_fs *fs, struct node *n)
+struct ckpt_step *node_step_locked(struct ckpt_fs *fs, struct node *n)
 {
-	struct ckpt_step *step = NULL;
-
-	names_read_lock(fs);
 	if (n && n->twin && !n->names)
 		n = n->twin;
 	if (n && n->draft)
 		n = NULL; // in the plain tree, though a left-over one has a name in its session, too
 	while (n && n != fs->nodes->root && !n->step)
 		n = n->names ? n->names->parent : NULL;
-	if (n && n->step)
-		step = ckpt_step_ref(n->step);
+	return n ? n->step : NULL;
+}
+
+struct ckpt_step *node_step(struct ckpt_fs *fs, struct node *n)
+{
+	struct ckpt_step *step;
+
+	names_read_lock(fs);
+	step = node_step_locked(fs, n);
+	if (step)
+		ckpt_step_ref(step);
 	names_unlock(fs);
 	return step;
 }

@@ -90,6 +90,7 @@ struct node {
 	struct ckpt_step *step;  // the top of a step: a reference, guarded by names_lock; else NULL (node_is_top)
 	uint32_t entry;          // index + 1 in the step's manifest; 0 not looked up yet (atomic)
 	struct node *twin; // a reference: until it has names of its own it has those of that one (unwritten.h); atomic
+	bool given;        // a twin whose handles have the file of the copy: it gets no more of them (unwritten.c)
 	struct draft *draft; // new content that is not published yet (draft.h), guarded by names_lock; else NULL
 	int control;         // NODE_CONTROL: which piece (control.h)
 	bool copied;         // its name is that of its copy (copy_up.h); atomic
@@ -128,8 +129,11 @@ int node_get(struct ckpt_fs *fs, uint64_t space, uint64_t number, mode_t type, s
 // NULL: the plain tree. Under names_lock, where it must still be true when a node is made by it.
 uint64_t node_space(const struct ckpt_step *step);
 
-// The twin of a file, made where it is missing, with one more lookup count. -ENOMEM.
-int node_get_twin(struct ckpt_fs *fs, struct node *n, struct node **ret_twin);
+// The twin of a file, made where it is missing, with one more lookup count. -ESTALE: the file has lost this name. -ENOMEM.
+int node_get_twin(struct ckpt_fs *fs, struct node *n, const struct node *parent, const char *name,
+		  struct node **ret_twin);
+// The twin has the name of its file by now. It is a twin until its handles have that file, too.
+bool node_is_adopted(struct ckpt_fs *fs, const struct node *twin);
 
 // n loses this name to a file with this number (its own, if it can be written in place), which n's twin is from now on. A reference
 // of that; NULL: n has no twin, or no such name. Under names_write_lock.
@@ -198,6 +202,7 @@ int place_of_locked(struct ckpt_fs *fs, struct node *n, struct place *ret_place)
 void place_done(struct place *p);
 // The step that a node is in (a reference), NULL for the plain tree and for nodes without a place.
 struct ckpt_step *node_step(struct ckpt_fs *fs, struct node *n);
+struct ckpt_step *node_step_locked(struct ckpt_fs *fs, struct node *n); // names_lock held; no reference
 
 // The directory of a step in the mount is of another one now: from is committed and to has reopened it, or the other way
 // round; or both are committed, and to is an edit of from, by another node.

@@ -56,10 +56,12 @@ int lookup_step(struct ckpt_fs *fs, struct node *parent, const char *name, struc
 		return rc;
 	if (committed)
 		attr_from_summary(fs, &summary, &e->attr);
-	// A graft, which comes in between under this lock, made a plain directory of it: that must not get its step back.
+	// A graft, which comes in between under this lock, made a plain directory of it: that must not get its step back. Nor must
+	// the directory of a reopened step (node_renew), or it would show the version of before.
 	names_write_lock(fs);
-	rc = ckpt_step_state(step) == CKPT_STEP_GONE
-		     ? -ESTALE
+	rc = ckpt_step_state(step) == CKPT_STEP_GONE ? -ESTALE
+	     : committed && ckpt_step_is_reopened(step)
+		     ? -EAGAIN
 		     : node_get_locked(fs, node_space(step), e->attr.st_ino, S_IFDIR, parent, name, step, &n);
 	names_unlock(fs);
 	if (!rc)
@@ -170,9 +172,12 @@ static int look_at_entry(struct ckpt_fs *fs, struct node *parent, const struct p
 	ckpt_attributes_apply(p->step, m, &e);
 	attr_of_entry(fs, p->step, m, &e, &ret_entry->attr);
 	// The step may become one of live numbers, under this lock: then all its nodes are found as such (node_renew).
+	// Or it was reopened before: the name may be that of a copy by now.
 	names_write_lock(fs);
-	rc = node_get_locked(fs, node_space(p->step), e.ino, ret_entry->attr.st_mode & S_IFMT, parent, e.name, NULL,
-			     &n);
+	rc = node_step_locked(fs, parent) == p->step
+		     ? node_get_locked(fs, node_space(p->step), e.ino, ret_entry->attr.st_mode & S_IFMT, parent, e.name,
+				       NULL, &n)
+		     : -EAGAIN;
 	names_unlock(fs);
 	if (rc)
 		return rc;
@@ -247,7 +252,9 @@ static int lookup_in_step(struct ckpt_fs *fs, struct node *parent, const struct 
 	return rc;
 }
 
-static int lookup_in_tree(struct ckpt_fs *fs, struct node *parent, const char *name, struct fuse_entry_param *ret_entry)
+// -EAGAIN: the step has come to be another one meanwhile.
+static int look_in_tree_once(struct ckpt_fs *fs, struct node *parent, const char *name,
+			     struct fuse_entry_param *ret_entry)
 {
 	struct ckpt_step *step;
 	struct place p;
@@ -257,10 +264,6 @@ static int lookup_in_tree(struct ckpt_fs *fs, struct node *parent, const char *n
 		return rc;
 	if (p.step) {
 		rc = lookup_in_step(fs, parent, &p, name, ret_entry);
-		if (rc == -EAGAIN) {
-			place_done(&p);
-			return lookup_in_tree(fs, parent, name, ret_entry);
-		}
 	} else {
 		rc = folder_step(fs, parent, name, &step);
 		if (!rc)
@@ -272,6 +275,16 @@ static int lookup_in_tree(struct ckpt_fs *fs, struct node *parent, const char *n
 			rc = lookup_latest(fs, parent, ret_entry);
 	}
 	place_done(&p);
+	return rc;
+}
+
+static int lookup_in_tree(struct ckpt_fs *fs, struct node *parent, const char *name, struct fuse_entry_param *ret_entry)
+{
+	int rc;
+
+	do
+		rc = look_in_tree_once(fs, parent, name, ret_entry);
+	while (rc == -EAGAIN);
 	return rc;
 }
 
@@ -297,6 +310,16 @@ int lookup_child(struct ckpt_fs *fs, struct node *parent, const char *name, stru
 	return lookup_in_tree(fs, parent, name, ret_entry);
 }
 
+// False: the name has a copy of what was found, from a moment ago. Each time another change of the name came between.
+static bool lead_writer(fuse_req_t req, const struct node *dir, const char *name, struct fuse_entry_param *found)
+{
+	struct ckpt_fs *fs = fs_of(req);
+
+	if (look_again_found(fs, fuse_req_ctx(req)->pid, dir, name, found))
+		return false;
+	return !unwritten_any(node_of(fs, found->ino)) || unwritten_lead(fs, dir, name, found);
+}
+
 void op_lookup(fuse_req_t req, fuse_ino_t parent, const char *name)
 {
 	struct ckpt_fs *fs = fs_of(req);
@@ -308,12 +331,10 @@ void op_lookup(fuse_req_t req, fuse_ino_t parent, const char *name)
 		rc = lookup_child(fs, dir, name, &e);
 	if (!rc && node_of(fs, e.ino)->kind == NODE_LATEST)
 		rc = latest_follow(fs, dir, node_of(fs, e.ino), fuse_req_ctx(req)->pid);
-	if (!rc && look_again_found(fs, fuse_req_ctx(req)->pid, &e)) {
+	while (!rc && !lead_writer(req, dir, name, &e)) {
 		node_forget(fs, node_of(fs, e.ino), 1);
 		rc = lookup_child(fs, dir, name, &e);
 	}
-	if (!rc && unwritten_any(node_of(fs, e.ino)))
-		unwritten_lead(fs, &e);
 	if (rc)
 		reply_error(req, rc);
 	else if (fuse_reply_entry(req, &e) == -ENOENT)

@@ -36,7 +36,7 @@ int unwritten_enlist(struct handle *h)
 {
 	LOCK_SCOPE(&lists);
 	struct node *of = node_twin(h->node);
-	int rc = of ? node_use(of) : -EAGAIN;
+	int rc = of && !h->node->given ? node_use(of) : -EAGAIN;
 
 	if (rc)
 		return rc;
@@ -63,6 +63,16 @@ void unwritten_strike_off(struct handle *h)
 	__atomic_store_n(&h->unwritten, false, __ATOMIC_RELEASE);
 }
 
+// Another reopens it from when the step was entered: its files change their nodes.
+static bool is_in_its_step(const struct call *c)
+{
+	struct ckpt_step *now = node_step(c->fs, c->node);
+	bool is = now == c->step;
+
+	ckpt_step_unref(now);
+	return is;
+}
+
 int unwritten_open(struct call *c)
 {
 	pid_t tid = fuse_req_ctx(c->req)->pid;
@@ -71,8 +81,14 @@ int unwritten_open(struct call *c)
 
 	if ((c->fi.flags & O_TRUNC) || !S_ISREG(c->node->type) || amend_is_on(c->node))
 		return CALL_REOPENS;
-	if (!node_twin(c->node))
+	if (!node_twin(c->node)) {
+		// It may be a twin that has become the file of its copy: the kernel does not look again twice.
+		if (!is_in_its_step(c)) {
+			call_again(c);
+			return CALL_ANSWERED;
+		}
 		return look_again_told_writer(c->fs, tid, c->node) ? -ESTALE : CALL_REOPENS;
+	}
 	look_again_done(c->fs, tid);
 	rc = handle_open(c->fs, c->req, c->node, -1, -1, NULL, true, &c->fi);
 	if (rc == -EAGAIN) { // it has become the file of its copy
@@ -97,16 +113,18 @@ int unwritten_open_staged(struct call *c)
 	return rc ? rc : node_twin(c->node) ? -ESTALE : 0;
 }
 
-void unwritten_lead(struct ckpt_fs *fs, struct fuse_entry_param *found)
+bool unwritten_lead(struct ckpt_fs *fs, const struct node *dir, const char *name, struct fuse_entry_param *found)
 {
 	struct node *n = node_of(fs, found->ino), *twin;
+	int rc = node_twin(n) ? -EEXIST : node_get_twin(fs, n, dir, name, &twin);
 
-	if (node_twin(n) || node_get_twin(fs, n, &twin))
-		return;
+	if (rc)
+		return rc != -ESTALE;
 	found->ino = node_id(fs, twin);
 	found->generation = twin->generation;
 	found->entry_timeout = found->attr_timeout = TIMEOUT_NONE;
 	node_forget(fs, n, 1);
+	return true;
 }
 
 // --- The first change ---------------------------------------------------------------------------------------------------
@@ -171,6 +189,7 @@ static int follow(struct node *n, struct node *twin, struct ckpt_step *step, int
 		use->written |= use->opens > 0;
 	}
 	give_all(n, step, fd, rc);
+	twin->given = true;
 	return rc;
 }
 
@@ -313,6 +332,9 @@ static int begin_once(struct ckpt_fs *fs, struct handle *h)
 	else
 		rc = p.step ? write_in(fs, h, p.step) : write_plain(fs, h);
 	place_done(&p);
+	// Its node changed while it was looked at: what has the name is its own copy, which it is about to have.
+	if (rc == NOBODYS && node_is_adopted(fs, h->node))
+		return -EAGAIN;
 	return rc == NOBODYS && unwritten_is(h) ? write_nameless(fs, h) : MIN(rc, 0);
 }
 

@@ -36,8 +36,8 @@ static inline bool unwritten_any(const struct node *n)
 	return use && __atomic_load_n(&use->unwritten, __ATOMIC_RELAXED);
 }
 
-// A lookup found this: it is led to the twin of that.
-void unwritten_lead(struct ckpt_fs *fs, struct fuse_entry_param *found);
+// A lookup of the name found this: it is led to the twin of that. False: the name has another file by now. Look it up once more.
+bool unwritten_lead(struct ckpt_fs *fs, const struct node *dir, const char *name, struct fuse_entry_param *found);
 
 // Around the twin's acquisition, and at the release. -EAGAIN: it is no twin any more.
 int unwritten_enlist(struct handle *h);

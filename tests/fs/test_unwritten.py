@@ -13,7 +13,8 @@ import pytest
 
 from support import trees
 from support.fixtures import both_modes
-from support.mounting import wait_until
+from support.mounting import Mount, wait_until
+from support.preload import preload
 
 pytestmark = [pytest.mark.timeout(60), both_modes]
 
@@ -272,7 +273,7 @@ def test_a_reader_of_a_small_file_reads_on_when_it_is_gone(mount, step, kind, ho
     assert path.exists() == anew
 
 
-def test_writers_that_open_it_at_once_all_write(mount, commit):
+def write_at_once(mount, commit, steps, writers):
     """Some are led to the second node while others reopen the step and copy the file."""
     failures = []
 
@@ -280,25 +281,40 @@ def test_writers_that_open_it_at_once_all_write(mount, commit):
         start.wait()
         try:
             fd = os.open(path, os.O_RDWR)
-            os.pwrite(fd, b"%d" % n * 1000, n * 1000)
+            os.pwrite(fd, bytes([n]) * 1000, n * 1000)
             os.close(fd)
         except OSError as e:
             failures.append((path, n, e))
 
-    for step in (mount / str(1000 + k) for k in range(15)):
+    for step in (mount / str(1000 + k) for k in range(steps)):
         step.mkdir()
         for name in ("a", "b"):
-            trees.write(step / name, bytes(8000))
+            trees.write(step / name, bytes([255]) * 1000 * writers)
         commit(step)
-        start = threading.Barrier(8)
-        threads = [threading.Thread(target=write, args=(step / "ab"[n % 2], start, n)) for n in range(8)]
+        start = threading.Barrier(writers)
+        threads = [threading.Thread(target=write, args=(step / "ab"[n % 2], start, n)) for n in range(writers)]
         for t in threads:
             t.start()
         for t in threads:
             t.join()
         assert failures == []
         for k, name in enumerate("ab"):
-            assert content(step / name) == b"".join(b"%d" % n * 1000 if n % 2 == k else bytes(1000) for n in range(8))
+            assert content(step / name) == b"".join(bytes([n if n % 2 == k else 255]) * 1000 for n in range(writers))
+
+
+def test_writers_that_open_it_at_once_all_write(mount, commit):
+    write_at_once(mount, commit, steps=15, writers=8)
+
+
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize("writers", [8, 40])
+def test_writers_that_open_it_at_once_all_write_where_threads_stand_still(world, store, scratch, mode, commit, writers):
+    """Between any two locks others may come in: other opens, the reopening, a first write, the copy."""
+    uneven = scratch / "uneven"
+    m = Mount.new(world, store, mode=mode, prefix=preload(world, "uneven_unlocks", UNEVEN_UNLOCKS=uneven))
+    uneven.touch()
+    write_at_once(m, commit, steps=80 // writers, writers=writers)
+    uneven.unlink()
 
 
 @quiet
