@@ -172,14 +172,10 @@ static int take_entry(void *arg, const struct ckpt_log_entry *entry)
 	r->news = true;
 	if (!strcmp(entry->node, r->node) && entry->seq % CKPT_SNAPSHOTS_ENTRIES == 0)
 		r->snapshot_due = true;
-	if (!rc) {
-		ckpt_expired_before(r->store, entry);
-		rc = ckpt_journal_pull(
-			r->store->journal,
-			&(struct ckpt_pull){.host = "", .entry = entry->data, .entry_len = entry->data_len}, 1);
-	}
 	if (!rc)
-		ckpt_expired_after(r->store, entry);
+		rc = ckpt_expired_pull(
+			r->store, &(struct ckpt_pull){.host = "", .entry = entry->data, .entry_len = entry->data_len},
+			1);
 	if (!rc && on_tree)
 		ckpt_tree_carry_out(r->tree);
 	if (!rc && r->loaded)
@@ -272,17 +268,6 @@ static struct position position(struct ckpt_remote *r)
 	return p;
 }
 
-static void each_ahead(struct ckpt_remote *r, const struct ckpt_ahead_entry *entries, size_t count,
-		       void (*fn)(struct ckpt_store *s, const struct ckpt_log_entry *entry))
-{
-	for (size_t i = 0; i < count; i++) {
-		struct ckpt_log_entry entry;
-
-		if (!ckpt_log_entry_decode(entries[i].data, entries[i].len, &entry))
-			fn(r->store, &entry);
-	}
-}
-
 // Some entries at once. How many; -errno of the node's own log.
 static int read_some(struct ckpt_remote *r, size_t count)
 {
@@ -294,9 +279,7 @@ static int read_some(struct ckpt_remote *r, size_t count)
 
 	for (size_t i = 0; i < n; i++)
 		pulls[i] = (struct ckpt_pull){.host = "", .entry = entries[i].data, .entry_len = entries[i].len};
-	each_ahead(r, entries, n, ckpt_expired_before);
-	rc = n ? ckpt_journal_pull(r->store->journal, pulls, n) : 0;
-	each_ahead(r, entries, n, ckpt_expired_after);
+	rc = n ? ckpt_expired_pull(r->store, pulls, n) : 0;
 	ckpt_ahead_free(entries, n);
 	if (rc == -EBADMSG || rc == -ENOTSUP || rc == -EFBIG) // who reads them one by one says which
 		return 0;

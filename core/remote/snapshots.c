@@ -206,12 +206,14 @@ static int jump_to(struct ckpt_store *s, struct ckpt_objects *there, uint64_t se
 		rc = ckpt_jump_state(s->id, seq, data, len, &at, &state);
 	if (!rc)
 		rc = check_entry(there, &at);
+	ckpt_lock_take(&s->acts_lock);
 	if (!rc)
 		rc = ckpt_expired_before_jump(s, state, &expired);
-	ckpt_state_free(state);
 	if (!rc)
 		rc = ckpt_journal_jump(s->journal, seq, data, len);
 	ckpt_expired_after_jump(s, &expired);
+	ckpt_lock_drop(&s->acts_lock);
+	ckpt_state_free(state);
 	return rc;
 }
 

@@ -12,9 +12,11 @@
 
 #include "core/base/sys.h"
 #include "core/base/util.h"
+#include "core/remote/expired.h"
 #include "core/remote/place.h"
 #include "core/remote/remote.h"
 #include "core/save/amend.h"
+#include "core/save/delete.h"
 #include "core/save/reopen.h"
 #include "core/save/reunite.h"
 #include "core/save/stage.h"
@@ -30,7 +32,7 @@
 #define SETTLES_NS 10000000
 #define ENTRY_MAX (1u << 18)
 
-static char remote[PATH_MAX], url[PATH_MAX + 8];
+static char remote[PATH_MAX], url[PATH_MAX + 8], saver[PATH_MAX]; // of the node that has saved the step
 static unsigned nodes;
 
 // The work directory of a new node, which knows what the remote has by now.
@@ -62,14 +64,13 @@ static void push(struct ckpt_store *s)
 // A remote with a step, which its node has pushed.
 static void setup(void)
 {
-	char dir[PATH_MAX];
 	struct ckpt_store *s;
 	struct ckpt_step *step;
 
 	ckpt_temp_dir(remote);
 	snprintf(url, sizeof(url), "file://%s", remote);
 	nodes = 0;
-	s = open_node(dir);
+	s = open_node(saver);
 	step = ckpt_staged_begin(s, NAME);
 	ck_ok(ckpt_sys.mkdir(step->dirfd, "sub", 0755));
 	close(ckpt_staged_put(step, "sub/model", "weights"));
@@ -208,6 +209,111 @@ START_TEST(power_cuts_at_every_point_keep_what_was_acknowledged)
 }
 END_TEST
 
+// --- Another node lets the step expire ----------------------------------------------------------------------------------
+
+static void expire_elsewhere(void)
+{
+	char dir[PATH_MAX];
+	struct ckpt_store *s = open_node(dir);
+	struct ckpt_step *step = ckpt_step_find(s, "", NAME);
+
+	ck_assert_ptr_nonnull(step);
+	ck_ok(ckpt_delete_for_good(step));
+	ckpt_step_unref(step);
+	push(s);
+	ckpt_save_settle_all(s);
+	ckpt_store_close(s);
+}
+
+static bool has_step(struct ckpt_store *s)
+{
+	struct ckpt_step *step = ckpt_step_find(s, "", NAME);
+
+	ckpt_step_unref(step);
+	return step;
+}
+
+// The entry of the remote's log at this place comes into that of the node; false: there is none.
+static bool pull(struct ckpt_store *s, unsigned seq)
+{
+	static char entry[ENTRY_MAX];
+	char path[PATH_MAX + 32];
+	ssize_t len;
+
+	snprintf(path, sizeof(path), "%s/log/%016x", remote, seq);
+	CLEANUP_FD int fd = open(path, O_RDONLY | O_CLOEXEC);
+
+	if (fd < 0)
+		return false;
+	len = read(fd, entry, sizeof(entry));
+	ck_assert_int_gt(len, 0);
+	ck_ok(ckpt_expired_pull(s, &(struct ckpt_pull){.host = "", .entry = entry, .entry_len = (size_t)len}, 1));
+	return true;
+}
+
+static int where_it_is(void *arg, const struct ckpt_state *state)
+{
+	*(unsigned *)arg = (unsigned)ckpt_state_remote(state).seq;
+	return 0;
+}
+
+static void pull_all(struct ckpt_store *s)
+{
+	unsigned seq;
+
+	ck_ok(ckpt_journal_look(s->journal, where_it_is, &seq));
+	while (pull(s, ++seq))
+		;
+}
+
+// The copy of its record and its files would tell the next mount that the log has lost an entry, and it would be refused.
+START_TEST(power_cuts_while_a_step_goes_that_another_node_let_expire_ask_for_no_repair)
+{
+	char out[PATH_MAX], why[CKPT_OBJECTS_WHY_MAX];
+	CLEANUP_FREE char *path = NULL;
+	struct ckpt_disk *disk;
+	struct ckpt_store *s;
+	size_t states = 0;
+
+	expire_elsewhere();
+	ck_ok(ckpt_remote_place(&(struct ckpt_remote_at){.url = url, .work_dir = saver}, &path, why));
+	ck_ok(ckpt_disk_begin(saver, &disk));
+	ck_ok(ckpt_store_open(path, CKPT_STORE_WRITE, NULL, &s)); // it reads the remote's log
+	ck_assert(!has_step(s));
+	ckpt_store_close(s);
+	ckpt_disk_end(disk);
+	ckpt_temp_dir(out);
+	for (size_t point = 0; point <= ckpt_disk_count(disk); point++)
+		for (unsigned k = 0; k < ckpt_suite_seeds(6, 20); k++, states++) {
+			ck_ok(ckpt_disk_crash(disk, point, ckpt_disk_seed(k), out));
+			ckpt_store_close(ckpt_save_open(out));
+			ckpt_temp_empty(out, false);
+		}
+	printf("expired: %zu states at %zu points\n", states, ckpt_disk_count(disk) + 1);
+	ck_assert_uint_gt(ckpt_disk_count(disk), 5);
+	ckpt_disk_free(disk);
+}
+END_TEST
+
+// A damaged log would have it from there alone.
+START_TEST(step_that_stays_since_this_node_has_changed_it_keeps_the_copy_of_its_record)
+{
+	char dir[PATH_MAX];
+	struct ckpt_store *s = open_node(dir);
+	struct ckpt_step *step;
+
+	ck_ok(add_late(s));
+	expire_elsewhere();
+	pull_all(s);
+	step = ckpt_step_find(s, "", NAME);
+	ck_assert_ptr_nonnull(step);
+	ck_assert(!faccessat(s->records_fd, step->session, F_OK, 0));
+	ckpt_step_unref(step);
+	ckpt_save_settle_all(s);
+	ckpt_store_close(s);
+}
+END_TEST
+
 // --- Another node has edited the step -----------------------------------------------------------------------------------
 
 static void edit_elsewhere(void)
@@ -230,42 +336,14 @@ static void edit_elsewhere(void)
 	ckpt_store_close(s);
 }
 
-// The entry of the remote's log at this place comes into that of the node; false: there is none.
-static bool pull(struct ckpt_store *s, unsigned seq)
-{
-	static char entry[ENTRY_MAX];
-	char path[PATH_MAX + 32];
-	ssize_t len;
-
-	snprintf(path, sizeof(path), "%s/log/%016x", remote, seq);
-	CLEANUP_FD int fd = open(path, O_RDONLY | O_CLOEXEC);
-
-	if (fd < 0)
-		return false;
-	len = read(fd, entry, sizeof(entry));
-	ck_assert_int_gt(len, 0);
-	ck_ok(ckpt_journal_pull(s->journal, &(struct ckpt_pull){.host = "", .entry = entry, .entry_len = (size_t)len},
-				1));
-	return true;
-}
-
-static int where_it_is(void *arg, const struct ckpt_state *state)
-{
-	*(unsigned *)arg = (unsigned)ckpt_state_remote(state).seq;
-	return 0;
-}
-
 // A node that has added a file to the step, and has read since that another has edited it.
 static void make_late_node(char *ret_dir)
 {
 	struct ckpt_store *s = open_node(ret_dir);
-	unsigned seq;
 
 	ck_ok(add_late(s));
 	edit_elsewhere();
-	ck_ok(ckpt_journal_look(s->journal, where_it_is, &seq));
-	while (pull(s, ++seq))
-		;
+	pull_all(s);
 	ckpt_lock_take(&s->acts_lock);
 	ck_ok(ckpt_follow(s));
 	ckpt_lock_drop(&s->acts_lock);
@@ -355,6 +433,8 @@ int main(void)
 	tcase_add_checked_fixture(tcase, setup, NULL);
 	tcase_add_test(tcase, deaths_at_every_call_leave_the_step_as_before_or_after);
 	tcase_add_test(tcase, power_cuts_at_every_point_keep_what_was_acknowledged);
+	tcase_add_test(tcase, power_cuts_while_a_step_goes_that_another_node_let_expire_ask_for_no_repair);
+	tcase_add_test(tcase, step_that_stays_since_this_node_has_changed_it_keeps_the_copy_of_its_record);
 	tcase_add_loop_test(tcase, power_cuts_while_two_changes_are_put_together_keep_both, 0, 2);
 	suite_add_tcase(suite, tcase);
 	return ckpt_suite_run(suite);
