@@ -9,13 +9,14 @@
 //
 //   NONE     not begun: a piece that comes begins it
 //   BEGUN    `kept` is what is in it, or is queued
-//   REFUSED  there was no room, or writing failed: no piece is taken until the file is opened by nobody and then anew
+//   REFUSED  there was no room, or is none any more, or writing failed: no piece is taken until nobody has the file open and somebody opens it
 //
 // The close, or the last piece, makes it NONE when nobody has the file open, nothing is queued and it is not WHOLE; take() hands it out.
 //
 // Invariants, under the lock:
 //  1. A piece in the queue, and the one that is being written, counts in `pending` and has a reference.
-//  2. fd, begun by the thread, is closed by whoever takes it out under the lock: while `pending` is not 0, the thread alone.
+//  2. The file in trash/ has a name and no descriptor that stays: of thousands of readings none costs one. The name is the thread's to set;
+//     whoever takes the file out under the lock removes it. The thread may be writing to it then: those bytes go with it.
 //  3. `promised` of all is the sum of what BEGUN files lack.
 #include "core/cold/reading.h"
 
@@ -35,6 +36,7 @@
 #define EXTENTS_MAX 8192
 #define KEPT_BYTES_MAX (UINT64_C(16) << 20) // wait to be written
 #define PIECES_MAX 64
+#define ASK_NS INT64_C(1000000000) // for room, again
 #define NAME_MAX_BYTES 64
 
 enum file_state { NONE, BEGUN, REFUSED };
@@ -52,8 +54,7 @@ struct ckpt_reading {
 	enum file_state state;
 	struct ckpt_extents kept;
 	uint64_t promised;
-	int fd; // -1: none
-	char name[NAME_MAX_BYTES];
+	char name[NAME_MAX_BYTES]; // while BEGUN
 };
 
 struct piece {
@@ -77,21 +78,26 @@ struct ckpt_readings {
 	uint64_t queued_bytes; // with those of the one that is being written
 	uint64_t promised;
 	bool stop;
+	// The thread's.
+	int64_t asked_ns; // for room, monotonic
 };
 
 // --- The file in trash/ ---------------------------------------------------------------------------------------------------
 
 // Of one that was taken out of its reading.
 struct dropped {
-	int fd; // -1: none
-	char name[NAME_MAX_BYTES];
+	char name[NAME_MAX_BYTES]; // "": none
+	uint64_t bytes;            // that were written, about
 };
 
 static struct dropped take_out_locked(struct ckpt_reading *reading, enum file_state state)
 {
-	struct dropped d = {.fd = TAKE_FD(reading->fd)};
+	struct dropped d = {.bytes = 0};
 
-	memcpy(d.name, reading->name, sizeof(d.name));
+	if (reading->state == BEGUN) {
+		memcpy(d.name, reading->name, sizeof(d.name));
+		d.bytes = reading->file.bytes - reading->promised;
+	}
 	reading->of->promised -= reading->promised;
 	reading->promised = 0;
 	reading->state = state;
@@ -101,10 +107,8 @@ static struct dropped take_out_locked(struct ckpt_reading *reading, enum file_st
 
 static void drop(const struct ckpt_readings *r, const struct dropped *d)
 {
-	if (d->fd < 0)
-		return;
-	ckpt_sys.close(d->fd);
-	(void)ckpt_sys.unlink(r->store->trash_fd, d->name, 0); // the next open empties the trash
+	if (*d->name)
+		(void)ckpt_sys.unlink(r->store->trash_fd, d->name, 0); // the next open empties the trash
 }
 
 // Without a lock: nobody else has the reading any more.
@@ -129,7 +133,7 @@ static bool is_idle_locked(const struct ckpt_reading *reading)
 // Under the same hold as what made it idle: else somebody opens it between the two, and `kept` is that of a file which is another one by then.
 static struct dropped take_out_if_idle_locked(struct ckpt_reading *reading)
 {
-	return is_idle_locked(reading) ? take_out_locked(reading, NONE) : (struct dropped){.fd = -1};
+	return is_idle_locked(reading) ? take_out_locked(reading, NONE) : (struct dropped){.bytes = 0};
 }
 
 uint64_t ckpt_reading_lacks(struct ckpt_reading *reading)
@@ -150,7 +154,7 @@ int ckpt_reading_take(struct ckpt_reading *reading, const char *name, struct ckp
 	reading->kept = (struct ckpt_extents){0};
 	d = take_out_locked(reading, REFUSED);
 	ckpt_lock_drop(&reading->of->lock);
-	rc = d.fd < 0 ? -ENOENT
+	rc = !*d.name ? -ENOENT
 		      : ckpt_sys.rename(reading->of->store->trash_fd, d.name, reading->of->store->trash_fd, name,
 					RENAME_NOREPLACE);
 	if (rc) {
@@ -158,9 +162,39 @@ int ckpt_reading_take(struct ckpt_reading *reading, const char *name, struct ckp
 		ckpt_extents_done(&kept);
 		return rc;
 	}
-	ckpt_sys.close(d.fd);
 	*ret_kept = kept;
 	return 0;
+}
+
+// Of one that is whole, and about to be kept, the rest is small.
+static struct ckpt_reading *oldest_begun_locked(const struct ckpt_readings *r)
+{
+	struct ckpt_reading *reading = r->oldest;
+
+	while (reading && (reading->state != BEGUN || reading->whole))
+		reading = reading->newer;
+	return reading;
+}
+
+uint64_t ckpt_readings_yield(struct ckpt_readings *r, uint64_t bytes)
+{
+	uint64_t freed = 0;
+	bool any = r;
+
+	while (any && freed < bytes) {
+		struct ckpt_reading *reading;
+		struct dropped d = {.bytes = 0};
+
+		ckpt_lock_take(&r->lock);
+		reading = oldest_begun_locked(r);
+		any = reading;
+		if (any)
+			d = take_out_locked(reading, REFUSED);
+		ckpt_lock_drop(&r->lock);
+		drop(r, &d);
+		freed += d.bytes;
+	}
+	return freed;
 }
 
 // --- References ---------------------------------------------------------------------------------------------------------
@@ -238,7 +272,6 @@ static struct ckpt_reading *reading_new(struct ckpt_readings *r, const struct ck
 	reading->of = r;
 	reading->file = *file;
 	reading->refs = 1; // the table's
-	reading->fd = -1;
 	return reading;
 }
 
@@ -416,9 +449,10 @@ static int begin_file(struct ckpt_reading *reading)
 	fd = ckpt_sys.open(r->store->trash_fd, name, O_RDWR | O_CREAT | O_EXCL, 0600);
 	if (fd < 0)
 		return fd;
+	ckpt_sys.close(fd);
+	r->asked_ns = ckpt_sys.mono_ns();
 	LOCK_SCOPE(&r->lock);
 
-	reading->fd = fd;
 	memcpy(reading->name, name, sizeof(name));
 	reading->state = BEGUN;
 	reading->promised = reading->file.bytes;
@@ -433,14 +467,32 @@ static enum file_state state_of(struct ckpt_reading *reading)
 	return reading->state;
 }
 
+// Others may have filled the disk since the file was begun: it may be read for days.
+static int ask_again(struct ckpt_readings *r)
+{
+	int64_t now_ns = ckpt_sys.mono_ns();
+	uint64_t promised;
+
+	if (now_ns - r->asked_ns < ASK_NS)
+		return 0;
+	r->asked_ns = now_ns;
+	ckpt_lock_take(&r->lock);
+	promised = r->promised;
+	ckpt_lock_drop(&r->lock);
+	return r->watch.has_room(r->watch.arg, 0, promised) ? 0 : -ENOSPC;
+}
+
 static int write_piece(const struct piece *p)
 {
 	struct ckpt_reading *reading = p->reading;
 	struct ckpt_readings *r = reading->of;
-	int rc = state_of(reading) == NONE ? begin_file(reading) : 0;
+	int rc = state_of(reading) == NONE ? begin_file(reading) : ask_again(r);
+	CLEANUP_FD int fd = rc ? rc : ckpt_sys.open(r->store->trash_fd, reading->name, O_RDWR | O_NOFOLLOW, 0);
 
 	if (!rc)
-		rc = ckpt_sparse_write(reading->fd, ckpt_cached_data(p->cached), (size_t)p->bytes, p->offset);
+		rc = MIN(fd, 0);
+	if (!rc)
+		rc = ckpt_sparse_write(fd, ckpt_cached_data(p->cached), (size_t)p->bytes, p->offset);
 	if (rc)
 		return rc;
 	LOCK_SCOPE(&r->lock);
@@ -453,7 +505,7 @@ static int write_piece(const struct piece *p)
 static void keep_piece(const struct piece *p)
 {
 	struct ckpt_reading *reading = p->reading;
-	struct dropped d = {.fd = -1};
+	struct dropped d = {.bytes = 0};
 
 	if (state_of(reading) != REFUSED && write_piece(p)) {
 		ckpt_lock_take(&reading->of->lock);

@@ -6,6 +6,7 @@
 //
 //   - While a save runs, or KEPT_BYTES_MAX are to be written, chunks are passed over.
 //   - With the last close the file in trash/ goes, unless all was read. What was read is remembered.
+//   - It goes, too, when the disk has no room for it any more, which is asked about once a second, and when others want its room.
 //   - A crash leaves nothing: trash/ is emptied at the next open.
 //
 // Limits: READINGS_MAX files that were read in part, the latest; EXTENTS_MAX parts of each, more are forgotten.
@@ -39,6 +40,9 @@ int ckpt_readings_new(struct ckpt_store *s, const struct ckpt_readings_watch *wa
 		      struct ckpt_readings **ret_readings); // 0, -ENOMEM, -EAGAIN
 void ckpt_readings_stop(struct ckpt_readings *r);           // it writes and tells no more; NULL is fine, here and below
 void ckpt_readings_free(struct ckpt_readings *r);           // after _stop, when no file is open any more
+// Others want so much room: files in trash/ go, of what was opened first before others, but for what was read whole. How many bytes went, about;
+// 0: there was none. Blocks on the local disk.
+uint64_t ckpt_readings_yield(struct ckpt_readings *r, uint64_t bytes);
 
 // That of the file with this index; NULL: it is not watched.
 struct ckpt_reading *ckpt_reading_open(struct ckpt_step *step, const struct ckpt_manifest *m, uint32_t index);

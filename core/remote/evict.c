@@ -452,7 +452,9 @@ static int drop(struct round *r, struct ckpt_step *step, uint64_t raw_bytes)
 
 static bool is_meant(const struct round *r, const struct ckpt_evict_row *row)
 {
-	return !r->read_before_ns || (row->read_ns && row->read_ns <= r->read_before_ns);
+	// A clock that was set back since would keep it for as long again.
+	return !r->read_before_ns ||
+	       (row->read_ns && (row->read_ns <= r->read_before_ns || row->read_ns > ckpt_sys.now_ns()));
 }
 
 static int drop_in_order(struct round *r, uint64_t bytes)

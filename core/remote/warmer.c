@@ -27,6 +27,7 @@ struct waiting {
 	struct waiting *next;
 	struct ckpt_reading *reading; // a reference
 	unsigned tries;
+	int64_t due_ns; // of the next try, monotonic
 };
 
 struct ckpt_warmer {
@@ -74,13 +75,14 @@ static bool goes_on(void *job)
 	return !ckpt_job_stops(job);
 }
 
-// Files that were kept for as long as they may stay.
+// Files that were read in part until now, and those that were kept for as long as they may stay.
 static bool make_room(struct ckpt_warmer *w, uint64_t bytes)
 {
-	uint64_t left = ckpt_evict_left(w->store), freed;
+	uint64_t left, freed;
 
-	if (has_room(w, bytes))
+	if (has_room(w, bytes) || (ckpt_readings_yield(w->readings, bytes) && has_room(w, bytes)))
 		return true;
+	left = ckpt_evict_left(w->store);
 	if (left >= bytes || (w->full_ns && ckpt_sys.mono_ns() - w->full_ns < AGAIN_NS))
 		return false;
 	(void)ckpt_evict_read(w->store, bytes - left, ckpt_sys.now_ns() - CKPT_WARMER_STAYS_NS, &freed, goes_on,
@@ -105,6 +107,17 @@ static void waiting_free(struct waiting *waiting)
 	free(waiting);
 }
 
+// It was read whole once more while it waits.
+static bool waits_locked(const struct ckpt_warmer *w, const struct ckpt_reading_file *file)
+{
+	const struct waiting *waiting = w->first;
+
+	while (waiting && (ckpt_reading_file(waiting->reading)->number != file->number ||
+			   strcmp(ckpt_reading_file(waiting->reading)->session, file->session) != 0))
+		waiting = waiting->next;
+	return waiting;
+}
+
 static void add_whole(void *arg, struct ckpt_reading *reading)
 {
 	struct ckpt_warmer *w = arg;
@@ -113,7 +126,7 @@ static void add_whole(void *arg, struct ckpt_reading *reading)
 
 	if (waiting) {
 		ckpt_lock_take(&w->lock);
-		added = w->count < FILES_MAX;
+		added = w->count < FILES_MAX && !waits_locked(w, ckpt_reading_file(reading));
 		if (added) {
 			waiting->reading = ckpt_reading_ref(reading);
 			add_locked(w, waiting);
@@ -140,15 +153,19 @@ static int by_number(const void *a, const void *b)
 	return (x > y) - (x < y);
 }
 
-// All of one step, that of the one that has waited longest.
-static void take_batch(struct ckpt_warmer *w)
+// All of one step, that of the one that has waited longest. Without any: when one is due.
+static int64_t take_batch(struct ckpt_warmer *w)
 {
 	LOCK_SCOPE(&w->lock);
 	struct waiting **at = &w->first, *waiting;
+	int64_t now_ns = ckpt_sys.mono_ns(), due_ns = INT64_MAX;
 
 	w->batch_count = 0;
 	while ((waiting = *at) && w->batch_count < AT_ONCE) {
-		if (w->batch_count && strcmp(session_of(waiting), session_of(w->batch[0])) != 0) {
+		if (waiting->due_ns > now_ns)
+			due_ns = MIN(due_ns, waiting->due_ns);
+		if (waiting->due_ns > now_ns ||
+		    (w->batch_count && strcmp(session_of(waiting), session_of(w->batch[0])) != 0)) {
 			at = &waiting->next;
 			continue;
 		}
@@ -158,6 +175,7 @@ static void take_batch(struct ckpt_warmer *w)
 	while (*at)
 		at = &(*at)->next;
 	w->last = at;
+	return due_ns;
 }
 
 static void end_batch(struct ckpt_warmer *w, bool again)
@@ -172,6 +190,7 @@ static void end_batch(struct ckpt_warmer *w, bool again)
 		w->failed -= waiting->tries > 0;
 		if (again && ++waiting->tries < TRIES) {
 			w->failed++;
+			waiting->due_ns = ckpt_sys.mono_ns() + AGAIN_NS;
 			add_locked(w, waiting);
 		} else {
 			w->batch[gone++] = waiting;
@@ -224,12 +243,11 @@ static int64_t turn(void *arg, struct ckpt_job *job)
 {
 	struct ckpt_warmer *w = arg;
 	struct ckpt_step *step;
+	int64_t due_ns = take_batch(w);
 	int rc = -ESTALE;
-	bool again;
 
-	take_batch(w);
 	if (!w->batch_count)
-		return INT64_MAX;
+		return due_ns;
 	for (size_t i = 0; i < w->batch_count; i++)
 		w->files[i] = w->batch[i]->reading;
 	qsort(w->files, w->batch_count, sizeof(struct ckpt_reading *), by_number);
@@ -237,9 +255,8 @@ static int64_t turn(void *arg, struct ckpt_job *job)
 	if (step)
 		rc = keep(w, step);
 	ckpt_step_unref(step);
-	again = is_worth_another(rc) && !ckpt_job_stops(job);
-	end_batch(w, again);
-	return again ? ckpt_sys.mono_ns() + AGAIN_NS : 0;
+	end_batch(w, is_worth_another(rc) && !ckpt_job_stops(job));
+	return 0;
 }
 
 static bool is_far(void *arg, const struct ckpt_pack *pack)

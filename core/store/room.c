@@ -13,6 +13,7 @@
 #include "core/base/util.h"
 #include "core/base/walk.h"
 #include "core/cold/garbage.h"
+#include "core/cold/reading.h"
 #include "core/cold/stored.h"
 #include "core/gc/gc.h"
 #include "core/remote/evict.h"
@@ -30,7 +31,7 @@
 #define TELL_NS INT64_C(60000000000) // between two lines that say the same
 #define TOLD_LEFT_MAX 8              // left-over sessions, the largest
 #define RETRY_NS INT64_C(2000000000) // what could not be removed
-#define GC_REST 4                    // times as long as it took, while room is not short
+#define GC_REST 4 // times as long as it took, while room is not short
 
 struct ckpt_room {
 	struct ckpt_store *store;
@@ -47,7 +48,7 @@ struct ckpt_room {
 	bool dirty; // the trash has changed, or something is expected
 	uint64_t expected_bytes;
 	uint64_t asked, answered; // calls of ckpt_room_make(), and those whose look has ended
-	uint64_t freed;           // steps, so far
+	uint64_t freed;           // steps, and copies of some at once, so far
 
 	// The job's.
 	uint64_t sequence, newest_bytes; // as of the last commit that it has seen
@@ -326,15 +327,20 @@ static bool free_room(struct ckpt_room *r)
 }
 
 // With a remote the trash is that of all nodes: this one drops its own copies alone, of what the remote has.
+// Copies of files that are being read go first.
 static bool drop_copies(struct ckpt_room *r, const struct ckpt_room_want *want)
 {
-	uint64_t freed = 0;
+	uint64_t lacks = want->reserve_bytes - MIN(want->free_bytes, want->reserve_bytes), freed, evicted = 0;
 
-	if (want->free_bytes < want->reserve_bytes)
-		(void)ckpt_evict_round(r->store, want->reserve_bytes - want->free_bytes, &freed, goes_on, r);
-	if (freed)
-		make_usable(r->store);
-	return freed;
+	freed = ckpt_readings_yield(__atomic_load_n(ckpt_readings_of(r->store), __ATOMIC_ACQUIRE), lacks);
+	if (freed < lacks)
+		(void)ckpt_evict_round(r->store, lacks - freed, &evicted, goes_on, r);
+	if (!freed && !evicted)
+		return false;
+	make_usable(r->store);
+	LOCK_SCOPE(&r->lock);
+	r->freed++;
+	return true;
 }
 
 // --- Telling ------------------------------------------------------------------------------------------------------------

@@ -14,6 +14,8 @@
 #include "core/remote/remote.h"
 #include "core/remote/warmer.h"
 #include "core/save/warm.h"
+#include "core/step/store.h"
+#include "core/store/room.h"
 #include "core/store/open.h"
 #include "core/tier/cool.h"
 #include "tests/support/save.h"
@@ -264,6 +266,13 @@ START_TEST(what_would_leave_saves_too_little_room_is_not_kept)
 }
 END_TEST
 
+static int64_t mono_ahead_ns; // atomic
+
+static int64_t later_mono(void)
+{
+	return real.mono_ns() + __atomic_load_n(&mono_ahead_ns, __ATOMIC_RELAXED);
+}
+
 static unsigned writes_failed; // atomic
 
 static bool is_of_reading(int fd)
@@ -312,6 +321,54 @@ START_TEST(nothing_is_written_beside_a_save)
 }
 END_TEST
 
+static bool has_partial_copy(void)
+{
+	CLEANUP_FD int fd = openat(s->trash_fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	DIR *dir = fdopendir(fd);
+	struct dirent *d;
+	bool has = false;
+
+	ck_assert_ptr_nonnull(dir);
+	TAKE_FD(fd);
+	while ((d = readdir(dir)))
+		has |= strstr(d->d_name, "-read") != NULL;
+	closedir(dir);
+	return has;
+}
+
+static void wait_partial_copy(bool there)
+{
+	while (has_partial_copy() != there) // else the time limit of the test
+		ckpt_sys.sleep_ns(1000000);
+}
+
+// 0: the room job takes it back, for a save. 1: the thread that writes it finds that the disk is full by now.
+START_TEST(partial_copy_of_a_file_that_stays_open_gives_way)
+{
+	struct ckpt_step *step = save_afar("1000", 1);
+	struct ckpt_file *f = client_opens(step, MODEL);
+
+	read_part(f, 0, 1);
+	wait_partial_copy(true);
+	__atomic_store_n(&room_bytes, SMALL, __ATOMIC_RELAXED);
+	ckpt_hook_set(room, some_room);
+	if (_i) {
+		__atomic_store_n(&mono_ahead_ns, INT64_C(2000000000), __ATOMIC_RELAXED);
+		ckpt_hook_set(mono_ns, later_mono);
+		read_part(f, BYTES - 1, BYTES);
+	} else {
+		ck_assert(ckpt_room_make(*ckpt_room_of(s), 0));
+	}
+	wait_partial_copy(false);
+	ckpt_hook_set(room, real.room);
+	read_part(f, 0, BYTES);
+	ckpt_file_close(f);
+	wait_raw(step, MODEL);
+	check(step, 1);
+	ckpt_step_unref(step);
+}
+END_TEST
+
 static int64_t ahead_ns; // atomic
 
 static int64_t later(void)
@@ -341,6 +398,22 @@ START_TEST(kept_files_make_room_when_they_are_old)
 	ckpt_step_unref(first);
 	ckpt_step_unref(second);
 	ckpt_step_unref(saved);
+}
+END_TEST
+
+START_TEST(file_that_was_kept_while_the_clock_was_ahead_makes_room)
+{
+	struct ckpt_step *step = save_afar("1000", 1);
+	uint64_t freed;
+
+	__atomic_store_n(&ahead_ns, DAY_NS, __ATOMIC_RELAXED);
+	ckpt_hook_set(now_ns, later);
+	client_reads(step, MODEL, 0, BYTES);
+	wait_raw(step, MODEL);
+	__atomic_store_n(&ahead_ns, 0, __ATOMIC_RELAXED);
+	ck_ok(ckpt_evict_read(s, ALL, ckpt_sys.now_ns() - CKPT_WARMER_STAYS_NS, &freed, NULL, NULL));
+	ck_assert_uint_ge(freed, BYTES);
+	ckpt_step_unref(step);
 }
 END_TEST
 
@@ -487,7 +560,9 @@ int main(void)
 	tcase_add_test(tcase, what_would_leave_saves_too_little_room_is_not_kept);
 	tcase_add_test(tcase, what_could_not_be_written_meanwhile_is_read_again);
 	tcase_add_test(tcase, nothing_is_written_beside_a_save);
+	tcase_add_loop_test(tcase, partial_copy_of_a_file_that_stays_open_gives_way, 0, 2);
 	tcase_add_test(tcase, kept_files_make_room_when_they_are_old);
+	tcase_add_test(tcase, file_that_was_kept_while_the_clock_was_ahead_makes_room);
 	tcase_add_test(tcase, step_that_somebody_warmed_is_no_kept_one);
 	tcase_add_test(tcase, of_many_that_were_read_in_part_the_latest_are_remembered);
 	tcase_add_test(tcase, store_is_closed_beside_a_reading);
