@@ -314,7 +314,7 @@ int ckpt_job_new(struct ckpt_jobs *jobs, const struct ckpt_job_of *of, struct ck
 		return -ENOMEM;
 	*job = (struct ckpt_job){.jobs = jobs, .of = *of, .due_ns = of->sleeps ? INT64_MAX : ckpt_sys.mono_ns()};
 	LOCK_SCOPE(&jobs->lock);
-	if (!of->sleeps && !call_worker_locked(jobs)) {
+	if (!of->sleeps && !call_worker_locked(jobs) && !jobs->threads) { // else a thread comes to it after its turn
 		free(job);
 		return -EAGAIN;
 	}
@@ -334,7 +334,18 @@ bool ckpt_job_wake(struct ckpt_job *job)
 		return false;
 	job->woken = true;
 	job->due_ns = MIN(job->due_ns, ckpt_sys.mono_ns());
-	return !job->jobs->by_hand && (job->runs || call_worker_locked(job->jobs) || job->jobs->threads);
+	return !job->jobs->by_hand && (job->runs || call_worker_locked(job->jobs));
+}
+
+void ckpt_jobs_ending(struct ckpt_jobs *jobs)
+{
+	if (!jobs)
+		return;
+	LOCK_SCOPE(&jobs->lock);
+
+	for (struct ckpt_job *job = jobs->first; job; job = job->next)
+		if (job->of.class != CKPT_JOB_PROMPT)
+			__atomic_store_n(&job->stop, true, __ATOMIC_RELAXED);
 }
 
 void ckpt_job_stop(struct ckpt_job *job)

@@ -44,11 +44,15 @@ void ckpt_jobs_saves(struct ckpt_jobs *jobs, int more);
 int ckpt_jobs_saving(const struct ckpt_jobs *jobs);
 
 // *ret_job is set before the first turn, and is read with an acquiring load by threads that have no other order with this call.
-// 0, -ENOMEM; -EAGAIN only if it does not sleep.
+// 0, -ENOMEM; -EAGAIN only if it does not sleep and there is no thread that could come to it.
 int ckpt_job_new(struct ckpt_jobs *jobs, const struct ckpt_job_of *of, struct ckpt_job **ret_job);
-// It is due now, or once more after the turn that runs. False: it was stopped, or no thread will run it. NULL is fine, here and below.
+// It is due now, or once more after the turn that runs. False: it was stopped, or no thread is free for it and none can be started. It has its
+// turn then when that of another job has ended, which may wait for the caller: the caller must not wait. NULL is fine, here and below.
 bool ckpt_job_wake(struct ckpt_job *job);
 void ckpt_job_stop(struct ckpt_job *job);
+// All but the prompt ones are told to end, and nobody waits: before several are stopped one after the other, each of which may wait for a
+// network.
+void ckpt_jobs_ending(struct ckpt_jobs *jobs);
 bool ckpt_job_stops(const struct ckpt_job *job); // the turn is to end
 
 // For the turn, and for threads of it: after each chunk, by the thread that has read it. Rests as it should; false: it is to end.

@@ -12,6 +12,7 @@
 #include <sys/stat.h>
 
 #define LOOK_NS (INT64_C(3600) * 1000000000)
+#define WAKE_NS INT64_C(1000000000)
 #define OVER_NS (INT64_C(5) * 1000000000) // what another step has taken the place of stays for so long
 
 struct ckpt_trash {
@@ -218,7 +219,7 @@ void ckpt_trash_drain(struct ckpt_trash *t)
 
 	// It sleeps by a clock that may have been set since.
 	while ((t->count || is_due_locked(t)) && ckpt_job_wake(t->job))
-		ckpt_lock_wait(&t->changed, &t->lock);
+		ckpt_lock_wait_ns(&t->changed, &t->lock, WAKE_NS);
 }
 
 size_t ckpt_trash_pending(struct ckpt_trash *t)

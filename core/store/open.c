@@ -307,6 +307,7 @@ void ckpt_store_rest(struct ckpt_store *s)
 	if (!s || !s->steps) // NULL: an open that failed before anything
 		return;
 	ckpt_reopen_wake_all(s); // nobody waits for the object store meanwhile
+	ckpt_jobs_ending(s->jobs);
 	ckpt_job_stop(ckpt_looker_of(s)->job);
 	ckpt_collector_stop(*ckpt_collector_of(s));
 	ckpt_warmer_stop(*ckpt_warmer_of(s));

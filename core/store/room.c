@@ -31,6 +31,7 @@
 #define TELL_NS INT64_C(60000000000) // between two lines that say the same
 #define TOLD_LEFT_MAX 8              // left-over sessions, the largest
 #define RETRY_NS INT64_C(2000000000) // what could not be removed
+#define WAKE_NS INT64_C(1000000000)
 #define GC_REST 4 // times as long as it took, while room is not short
 
 struct ckpt_room {
@@ -539,9 +540,9 @@ bool ckpt_room_make(struct ckpt_room *r, uint64_t bytes)
 	before = r->freed;
 	mine = ++r->asked;
 	r->expected_bytes += MIN(bytes, UINT64_MAX / 4 - MIN(r->expected_bytes, UINT64_MAX / 4));
-	if (ckpt_job_wake(r->job))
-		while (r->answered < mine)
-			ckpt_lock_wait(&r->changed, &r->lock);
+	// A thread that was free for it may have come to another job first, and there may be no more threads.
+	while (r->answered < mine && ckpt_job_wake(r->job))
+		ckpt_lock_wait_ns(&r->changed, &r->lock, WAKE_NS);
 	return r->freed > before;
 }
 

@@ -193,6 +193,23 @@ START_TEST(a_job_that_was_stopped_has_no_turn_any_more)
 }
 END_TEST
 
+// Each ends when it is told: the second one here only after the first, if they were told one after the other.
+START_TEST(jobs_are_told_at_once_that_they_end)
+{
+	for (size_t i = 0; i < 3; i++) {
+		hold(&ones[i], true);
+		ck_ok(add(&ones[i], "holds", i ? CKPT_JOB_GIVES_WAY : CKPT_JOB_PROMPT, false));
+		wait_turns(&ones[i], 1);
+	}
+	ckpt_jobs_ending(jobs);
+	ck_assert(ckpt_job_stops(ones[1].job) && ckpt_job_stops(ones[2].job));
+	ck_assert(!ckpt_job_stops(ones[0].job));
+	ck_assert(ckpt_job_wake(ones[0].job) && !ckpt_job_wake(ones[1].job));
+	for (size_t i = 0; i < 3; i++)
+		ckpt_job_stop(ones[i].job);
+}
+END_TEST
+
 // --- Without threads ----------------------------------------------------------------------------------------------------
 
 START_TEST(without_a_thread_for_its_first_turn_there_is_no_job)
@@ -218,12 +235,15 @@ START_TEST(without_more_threads_a_job_waits_for_one_that_is_free)
 		ck_ok(add(&ones[i], "sleeps", CKPT_JOB_PROMPT, true));
 	for (size_t i = 1; i < 4; i++) {
 		ckpt_callfault_begin(1, -EAGAIN);
-		ck_assert(ckpt_job_wake(ones[i].job));
+		ck_assert(!ckpt_job_wake(ones[i].job)); // nobody may wait for it
 		ck_assert_uint_eq(ckpt_callfault_end(), 1);
 	}
+	ckpt_callfault_begin(1, -EAGAIN);
+	ck_ok(add(&ones[4], "at once", CKPT_JOB_PROMPT, false));
+	ck_assert_uint_eq(ckpt_callfault_end(), 1);
 	ck_assert_int_eq(turns(&ones[1]), 0);
 	hold(&ones[0], false);
-	for (size_t i = 1; i < 4; i++)
+	for (size_t i = 1; i < 5; i++)
 		wait_turns(&ones[i], 1);
 }
 END_TEST
@@ -361,6 +381,7 @@ int main(void)
 	tcase_add_test(tcase, one_thread_is_left_when_nothing_is_due);
 	tcase_add_test(tcase, a_job_that_is_woken_during_its_turn_has_one_more);
 	tcase_add_test(tcase, a_job_that_was_stopped_has_no_turn_any_more);
+	tcase_add_test(tcase, jobs_are_told_at_once_that_they_end);
 	tcase_add_test(tcase, without_a_thread_for_its_first_turn_there_is_no_job);
 	tcase_add_test(tcase, without_more_threads_a_job_waits_for_one_that_is_free);
 	tcase_add_test(tcase, by_hand_turns_come_by_class_and_by_time);
