@@ -57,8 +57,9 @@ def numbers(folder, before, after=""):
     return sorted(int(digits) for digits in inner if digits.isdecimal())
 
 
-def wait_listed(path, seconds=60):
-    """The training that goes on after a save: until a listing shows the step. Most scripts look for what is old later than that."""
+def wait_listed(path, seconds=180):
+    """The training that goes on after a save: until a listing shows the step. Most scripts look for what is old later than that.
+    The first step of a folder can wait for 30 times `commit_quiet`."""
     import time
     end = time.monotonic() + seconds
     while path.name not in os.listdir(path.parent):
