@@ -2,6 +2,9 @@
 //
 // So a look at the disk tells what this node has changed, and what another node has: by path, for a file may be replaced by another
 // one. It is a file of the node's store, `tree.json`. Losing it loses nothing: what agrees is seen again, and of what does not, both stay.
+//
+// Limit: a content that was sent is seen when the log has it. If the process dies before that, and the user removes the file, the file comes
+// back when the content arrives after all: nothing tells it from a file that a power cut took away.
 // Threads: one at a time. Load and save block on the disk.
 #pragma once
 

@@ -3,6 +3,36 @@
 #include "core/base/util.h"
 #include "core/state/table.h"
 
+// --- Questions ----------------------------------------------------------------------------------------------------------
+
+const struct ckpt_state_step *ckpt_state_held_by(const struct ckpt_state *s, uint64_t number)
+{
+	for (size_t i = 0; i < s->changed_count; i++) {
+		const struct ckpt_state_step *c = s->changed[i];
+
+		if (ckpt_state_is_dropped(c) && c->since <= number && number < c->until)
+			return c;
+	}
+	return NULL;
+}
+
+const struct ckpt_state_step *ckpt_state_shared_listed(const struct ckpt_state *s, const char *folder_id,
+						       const char *name)
+{
+	const struct ckpt_state_step *step = ckpt_table_listed(s, folder_id, name);
+
+	if (step && !step->since)
+		return step;
+	for (size_t i = 0; i < s->changed_count; i++) {
+		step = s->changed[i]->shared;
+		if (step && !step->deleted_by && !strcmp(step->is.name, name) && !strcmp(step->is.folder_id, folder_id))
+			return step;
+	}
+	return NULL;
+}
+
+// --- The difference -----------------------------------------------------------------------------------------------------
+
 struct difference {
 	const struct ckpt_state_step *c, *theirs;
 	struct ckpt_act *acts;
@@ -147,7 +177,7 @@ static void change(const struct ckpt_state *s, struct difference *d, bool stuck)
 			rename_for_now(s, d);
 		return;
 	}
-	if (has_other_name(d))
+	if (has_other_name(d) || ckpt_state_is_as_shared(c)) // another name may be on its way
 		rename_it(d);
 	if (back)
 		add(d, CKPT_ACT_UNDELETE, d->newest + 1);

@@ -15,5 +15,6 @@
 size_t ckpt_state_difference(const struct ckpt_state *state, const struct ckpt_state_step *changed, bool stuck,
 			     struct ckpt_act ret_acts[CKPT_DIFFERENCE_MAX]);
 // Its place in the order of what is pushed: the number of the act here before which nothing later may be pushed. A deletion stands
-// where it was made, since what came before it may have named the step; all else where the step's first change was.
+// where it was made, since what came before it may have named the step; all else where the step's first change was. A save over a step that
+// was never pushed stands where that one did.
 uint64_t ckpt_state_place(const struct ckpt_state_step *changed);

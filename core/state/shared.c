@@ -34,7 +34,7 @@ static bool is_equal(const struct ckpt_state_step *a, const struct ckpt_state_st
 
 // The numbers of versions never go back. (The version that took its place has another number where several versions of that were
 // pushed as one.)
-static bool is_shared(const struct ckpt_state_step *c)
+bool ckpt_state_is_as_shared(const struct ckpt_state_step *c)
 {
 	return !c->gone && c->shared && is_equal(c, c->shared) && ckpt_state_newest(c) <= ckpt_state_last(c->shared);
 }
@@ -65,17 +65,6 @@ bool ckpt_state_is_left_out(const struct ckpt_state *s, const struct ckpt_state_
 		return false;
 	there = ckpt_table_listed(s, c->shared->is.folder_id, c->shared->is.name);
 	return there && there->since && ckpt_state_is_dropped(there);
-}
-
-const struct ckpt_state_step *ckpt_state_held_by(const struct ckpt_state *s, uint64_t number)
-{
-	for (size_t i = 0; i < s->changed_count; i++) {
-		const struct ckpt_state_step *c = s->changed[i];
-
-		if (ckpt_state_is_dropped(c) && c->since <= number && number < c->until)
-			return c;
-	}
-	return NULL;
 }
 
 uint32_t ckpt_state_newest_files(const struct ckpt_state_step *step)
@@ -157,7 +146,7 @@ static void end_change(struct ckpt_state *s, size_t i)
 static void end_what_is_shared(struct ckpt_state *s)
 {
 	for (size_t i = s->changed_count; i-- > 0;)
-		if (is_shared(s->changed[i]))
+		if (ckpt_state_is_as_shared(s->changed[i]))
 			end_change(s, i);
 }
 
@@ -212,10 +201,25 @@ static int drop(struct ckpt_state *s, const struct ckpt_act *a)
 	return 0;
 }
 
+// A step that was never pushed, and is saved again, is pushed where it was saved first: the contents written in between name it.
+static uint64_t place_of_save(const struct ckpt_state *s, const char *replaces, uint64_t number)
+{
+	const struct ckpt_state_step *was = ckpt_table_find(s, replaces);
+
+	return was && was->since && !was->shared && !ckpt_state_is_dropped(was) ? was->since : number;
+}
+
+static void add_saved(struct ckpt_state *s, struct ckpt_state_step *step, uint64_t since, uint64_t latest)
+{
+	add_changed(s, step, since);
+	step->latest = latest;
+}
+
 static int act_on(struct ckpt_state *s, const char *store_id, const struct ckpt_operation *op,
 		  const struct ckpt_span *at, const struct ckpt_act *a, const char *id, bool of_pull)
 {
 	bool merges = of_pull || a->kind == CKPT_ACT_MERGE;
+	uint64_t place = place_of_save(s, a->replaces, op->number);
 	int rc = keep(s, id, op->number, merges);
 
 	if (!rc)
@@ -223,7 +227,7 @@ static int act_on(struct ckpt_state *s, const char *store_id, const struct ckpt_
 	if (!rc)
 		rc = ckpt_state_act(s, store_id, op, at);
 	if (!rc && a->kind == CKPT_ACT_SAVE)
-		add_changed(s, ckpt_table_find(s, id), op->number);
+		add_saved(s, ckpt_table_find(s, id), place, op->number);
 	return rc;
 }
 
@@ -275,7 +279,9 @@ static int own(struct ckpt_state *s, const char *store_id, const struct ckpt_ope
 		ckpt_state_add_node(s, ckpt_state_node_place(s, op->node), op->node, op->number);
 	if (!rc && a.kind == CKPT_ACT_MERGE)
 		set_merged(ckpt_table_find(s, id), a.merged);
-	end_what_is_shared(s);
+	// A step that has its old name back stays a changed one: the new name may be on its way (REMOTE.md P6).
+	if (of_pull || a.kind == CKPT_ACT_MERGE)
+		end_what_is_shared(s);
 	return rc;
 }
 
@@ -788,21 +794,6 @@ struct ckpt_state_step *const *ckpt_state_changed(const struct ckpt_state *s, si
 const char *ckpt_state_changed_value(const struct ckpt_state *s, const char **ret_text)
 {
 	return s->host ? ckpt_values_changed(&s->values, ret_text) : NULL;
-}
-
-const struct ckpt_state_step *ckpt_state_shared_listed(const struct ckpt_state *s, const char *folder_id,
-						       const char *name)
-{
-	const struct ckpt_state_step *step = ckpt_table_listed(s, folder_id, name);
-
-	if (step && !step->since)
-		return step;
-	for (size_t i = 0; i < s->changed_count; i++) {
-		step = s->changed[i]->shared;
-		if (step && !step->deleted_by && !strcmp(step->is.name, name) && !strcmp(step->is.folder_id, folder_id))
-			return step;
-	}
-	return NULL;
 }
 
 // The step as it was here before it expired. NULL: no memory.

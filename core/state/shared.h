@@ -53,6 +53,8 @@ bool ckpt_state_is_unmerged(const struct ckpt_state_step *changed);
 uint32_t ckpt_state_unmerged_theirs(const struct ckpt_state_step *changed);
 // It was deleted here after its files had changed: they are not pushed before it is undeleted.
 bool ckpt_state_keeps_files(const struct ckpt_state_step *changed);
+// It is what the remote's log has, and was something else before: that may be on its way there.
+bool ckpt_state_is_as_shared(const struct ckpt_state_step *changed);
 // Its files are other ones than those that the remote's log has.
 bool ckpt_state_has_changed_files(const struct ckpt_state_step *changed);
 // It was dropped, and nothing has changed it since.

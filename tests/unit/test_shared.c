@@ -1086,6 +1086,44 @@ START_TEST(deletion_stands_behind_what_came_before_it)
 }
 END_TEST
 
+// What was written behind the first save names the step, and goes behind its save.
+START_TEST(step_that_is_saved_again_before_it_was_pushed_keeps_its_place)
+{
+	uint64_t place;
+
+	begin();
+	save(US, "1000");
+	place = ckpt_state_place(listed(US, "1000"));
+	save(US, "2000");
+	save(US, "1000");
+	ck_assert_uint_eq(ckpt_state_place(listed(US, "1000")), place);
+	push_all(US);
+	save(US, "1000");
+	ck_assert_uint_gt(ckpt_state_place(listed(US, "1000")), place);
+	meet();
+	finish();
+}
+END_TEST
+
+// The new name may arrive after the step has its old one back (REMOTE.md P6). _i: after a restart.
+START_TEST(old_name_that_was_given_back_is_pushed)
+{
+	begin();
+	share("1000");
+	ck_ok(rename_to(US, listed(US, "1000"), "new"));
+	ck_assert(push_next(US, false));
+	ck_ok(rename_to(US, listed(US, "new"), "1000"));
+	if (_i)
+		replace_by_its_snapshot(US);
+	meet();
+	for (unsigned i = 0; i < NODES; i++) {
+		ck_assert_str_eq(listed(&nodes[i], "1000")->id, id);
+		ck_assert_uint_eq(changes(&nodes[i]), 0);
+	}
+	finish();
+}
+END_TEST
+
 static int drop(struct node *n, const struct ckpt_state_step *step)
 {
 	struct ckpt_act a = {.kind = CKPT_ACT_DROP, .version = ckpt_state_last(step), .time_ns = 2000};
@@ -1687,6 +1725,8 @@ int main(void)
 	tcase_add_loop_test(met, removed_while_its_save_was_on_its_way_stays_removed, 0, 2);
 	tcase_add_loop_test(met, removed_before_it_was_pushed_leaves_nothing_behind_the_next_entry, 0, 2);
 	tcase_add_test(met, deletion_stands_behind_what_came_before_it);
+	tcase_add_test(met, step_that_is_saved_again_before_it_was_pushed_keeps_its_place);
+	tcase_add_loop_test(met, old_name_that_was_given_back_is_pushed, 0, 2);
 	tcase_add_loop_test(met, dropped_step_stays_here_and_is_pushed_once_it_is_changed, 0, 2);
 	tcase_add_loop_test(met, files_do_not_wait_for_a_step_that_is_dropped_when_a_later_one_has_arrived, 0, 2);
 	tcase_add_test(met, dropped_step_that_arrives_is_no_change_any_more);
