@@ -1,4 +1,5 @@
 // The walks. What was seen, and what was tried where, are two sets of numbers of 64 bits.
+#include "tests/model/vary.h"
 #include "tests/model/world.h"
 
 #include "core/base/util.h"
@@ -9,7 +10,18 @@
 #include <stdlib.h>
 #include <time.h>
 
-enum { WALK_MAX = 400, STALE_WALKS = 60, WALKS_LEAST = 20, DEEP_STATES = 5000, REPLAY_BYTES = 8 * WALK_MAX };
+enum {
+	WALK_MAX = 400,
+	STALE_WALKS = 60,
+	WALKS_LEAST = 20,
+	STATES = 10000,
+	STATES_LONG = 1000000,
+	DEEP_STATES = 5000,    // so many of a scenario, and more goes wrong in it
+	VARIED_STATES = 50000, // so many of a program, and scenarios are varied (vary.h)
+	TOLD_WALKS = 20,       // then: of a scenario as it was told
+	VARIED_WALKS = 24,     // of a variation: there is another one
+	REPLAY_BYTES = 8 * WALK_MAX
+};
 
 struct set {
 	uint64_t *at; // 0: free
@@ -103,6 +115,54 @@ static unsigned choose(const struct world_choice *c, size_t count, uint64_t stat
 	return fresh_count ? fresh[mix(*chance) % fresh_count] : (unsigned)(mix(*chance) % count);
 }
 
+// --- Scripts ----------------------------------------------------------------------------------------------------------------
+
+static unsigned find_choice(const struct world_choice *c, size_t count, const char *begins)
+{
+	for (unsigned i = 0; i < count; i++)
+		if (!strncmp(c[i].label, begins, strlen(begins)))
+			return i;
+	return WORLD_CHOICES;
+}
+
+// The node gets an answer; or begins a turn, if it has something to do.
+static unsigned find_progress(const struct world_choice *c, size_t count, char letter, bool turns)
+{
+	char turn[] = "? turns";
+
+	*turn = letter;
+	for (unsigned i = 0; i < count; i++)
+		if (*c[i].label == letter && world_is_answer(&c[i]))
+			return i;
+	return turns ? find_choice(c, count, turn) : WORLD_CHOICES;
+}
+
+static void follow_line(const char *line)
+{
+	bool rests = !strcmp(line + 1, " rests"), only = !strncmp(line, "until ", 6);
+	const char *begins = only ? line + 6 : line;
+
+	while (!*world_wrong() && walk.len < WALK_MAX) {
+		struct world_choice c[WORLD_CHOICES];
+		size_t count = world_choices(c);
+		unsigned i = rests ? WORLD_CHOICES : find_choice(c, count, begins);
+		bool found = i < WORLD_CHOICES;
+
+		if (found && only)
+			return;
+		if (!found)
+			i = find_progress(c, count, *begins, rests);
+		if (i == WORLD_CHOICES) {
+			if (!rests)
+				world_violate_script(line);
+			return;
+		}
+		take(&c[i], i);
+		if (found)
+			return;
+	}
+}
+
 // The number of states that were new.
 static size_t walk_one(const struct model_scenario *sc, uint64_t seed)
 {
@@ -113,6 +173,8 @@ static size_t walk_one(const struct model_scenario *sc, uint64_t seed)
 	walk.seed = seed;
 	walk.len = 0;
 	world_begin(sc, seed);
+	for (unsigned i = 0; i < MODEL_SCRIPT && sc->script[i]; i++)
+		follow_line(sc->script[i]);
 	while (!*world_wrong() && walk.len < WALK_MAX && (count = world_choices(c))) {
 		uint64_t state = world_hash() ^ scenario;
 		unsigned i;
@@ -176,7 +238,7 @@ static void tell_failure(const struct model_scenario *sc)
 	printf("CKPT_MODEL_REPLAY='%s:%" PRIu64 ":%s'\n", sc->name, walk.seed, choices);
 	fflush(stdout);
 	world_end();
-	replay(sc, walk.seed, choices, false);
+	replay(sc, walk.seed, choices + (*choices == 'd'), false);
 	printf("again: %s\n",
 	       strcmp(world_wrong(), was) ? *world_wrong() ? world_wrong() : "it was not seen" : "the same");
 	world_end();
@@ -199,37 +261,63 @@ static struct model_scenario deepened(const struct model_scenario *sc, bool is_d
 	return deep;
 }
 
+// One of those that were told, or "NAME+VARIATION".
+static const struct model_scenario *named(const struct model_scenario *scenarios, size_t count, const char *name)
+{
+	const char *plus = strrchr(name, '+');
+	unsigned of = plus ? (unsigned)strtoul(plus + 1, NULL, 10) : 0;
+
+	for (size_t i = 0; i < count; i++)
+		if (!strcmp(scenarios[i].name, name))
+			return &scenarios[i];
+	return of ? vary(scenarios, count, of) : NULL;
+}
+
 static int replay_named(const struct model_scenario *scenarios, size_t count, const char *what)
 {
-	for (size_t i = 0; i < count; i++) {
-		size_t len = strlen(scenarios[i].name);
-		struct model_scenario sc;
-		char *end;
-		uint64_t seed;
+	CLEANUP_FREE char *name = strndup(what, strcspn(what, ":"));
+	const struct model_scenario *found = named(scenarios, count, name);
+	const char *at = what + strlen(name) + (what[strlen(name)] == ':');
+	struct model_scenario sc;
+	char *end;
+	uint64_t seed;
 
-		if (strncmp(what, scenarios[i].name, len) || what[len] != ':')
-			continue;
-		seed = strtoull(what + len + 1, &end, 10);
-		end += *end == ':';
-		sc = deepened(&scenarios[i], *end == 'd');
-		replay(&sc, seed, end + (*end == 'd'), true);
-		printf("%s: %s\n", scenarios[i].name, *world_wrong() ? world_wrong() : "nothing is wrong");
-		world_end();
-		return *world_wrong() != '\0';
+	if (!found || strcmp(found->name, name)) {
+		printf("no scenario of this program: %s\n", what);
+		return 2;
 	}
-	printf("no scenario of this program: %s\n", what);
-	return 2;
+	seed = strtoull(at, &end, 10);
+	end += *end == ':';
+	sc = deepened(found, *end == 'd');
+	replay(&sc, seed, end + (*end == 'd'), true);
+	printf("%s: %s\n", sc.name, *world_wrong() ? world_wrong() : "nothing is wrong");
+	world_end();
+	return *world_wrong() != '\0';
 }
 
 // --- All --------------------------------------------------------------------------------------------------------------------
 
-static int explore(const struct model_scenario *as_told, size_t want, uint64_t seed)
+static bool is_long(void)
 {
-	const struct model_scenario deep = deepened(as_told, want >= DEEP_STATES), *sc = &deep;
+	return ckpt_suite_setting("CKPT_TEST_LONG", 0);
+}
+
+static double ends_s; // no walk begins after that; 0: it never ends
+
+static bool is_late(void)
+{
+	return ends_s > 0 && now_s() > ends_s;
+}
+
+// Ends with the last state that is wanted, or when so many walks have found nothing new, or after so many.
+static int explore(const struct model_scenario *as_told, bool is_deep, size_t want, size_t most_walks, uint64_t seed)
+{
+	const struct model_scenario deep = deepened(as_told, is_deep), *sc = &deep;
 	size_t first = seen.count, walks = 0, stale = 0;
 	double began_s = now_s();
 
-	while ((seen.count - first < want || walks < WALKS_LEAST) && stale < STALE_WALKS) {
+	while ((seen.count - first < want || walks < WALKS_LEAST) && stale < STALE_WALKS && walks < most_walks &&
+	       !is_late()) {
 		stale = walk_one(sc, seed + walks++) ? 0 : stale + 1;
 		if (*world_wrong()) {
 			tell_failure(sc);
@@ -243,21 +331,39 @@ static int explore(const struct model_scenario *as_told, size_t want, uint64_t s
 	return 0;
 }
 
+// The scenarios as they were told have fewer states than are wanted.
+static int explore_more(const struct model_scenario *scenarios, size_t count, size_t want, uint64_t seed)
+{
+	for (unsigned of = 1; seen.count < want && !is_late(); of++)
+		if (explore(vary(scenarios, count, of), true, want - seen.count, VARIED_WALKS, seed))
+			return 1;
+	return 0;
+}
+
 static int explore_all(const struct model_scenario *scenarios, size_t count, unsigned part)
 {
-	size_t want = ckpt_suite_setting("CKPT_MODEL_STATES", 10000) * (size_t)part / 100, done = 0;
+	size_t want = ckpt_suite_setting("CKPT_MODEL_STATES", is_long() ? STATES_LONG : STATES) * (size_t)part / 100,
+	       done = 0;
 	uint64_t seed = ckpt_suite_setting("CKPT_MODEL_SEED", 1) * UINT64_C(1000003);
+	double seconds = ckpt_suite_setting("CKPT_MODEL_SECONDS", 0);
 	const char *only = getenv("CKPT_MODEL_ONLY");
+	bool varies = !only && want >= VARIED_STATES;
+
+	ends_s = seconds > 0 ? now_s() + seconds : 0;
 
 	for (size_t i = 0; i < count; i++) { // one that has fewer leaves more to the others
 		size_t before = seen.count;
 
 		if (only && strcmp(only, scenarios[i].name))
 			continue;
-		if (explore(&scenarios[i], only ? want : (want - MIN(done, want)) / (count - i), seed))
+		size_t share = only ? want : (want - MIN(done, want)) / (count - i);
+
+		if (explore(&scenarios[i], share >= DEEP_STATES, share, varies ? TOLD_WALKS : SIZE_MAX, seed))
 			return 1;
 		done += seen.count - before;
 	}
+	if (varies && explore_more(scenarios, count, want, seed))
+		return 1;
 	printf("%zu states\n", seen.count);
 	return 0;
 }

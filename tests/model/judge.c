@@ -223,6 +223,7 @@ static void change(struct judge *j, const struct ckpt_act *a, char node, const s
 			wrong(j, "L4: a version of a step that is not there, or has a newer one");
 		else {
 			s->last = r.summary.version;
+			s->pinned = r.summary.pinned;
 			take_manifest(j, s, &r, b);
 		}
 		ckpt_record_done(&r);
@@ -332,6 +333,7 @@ static void change_tree(struct judge *j, const struct ckpt_act *a, char node, ui
 	}
 	if (p && a->kind != CKPT_ACT_MKDIR && j->took_count < JUDGE_TOOK) {
 		j->took[j->took_count].node = node;
+		j->took[j->took_count].removes = a->kind == CKPT_ACT_REMOVE;
 		j->took[j->took_count++].bytes = p->bytes;
 	}
 	if (a->kind == CKPT_ACT_REMOVE) {

@@ -13,10 +13,10 @@
 enum {
 	JUDGE_STEPS = 24,
 	JUDGE_FILES = 16,
-	JUDGE_OBJECTS = 24,
-	JUDGE_PLAINS = 16,
-	JUDGE_CONDEMNED = 64,
-	JUDGE_EVER = 160,
+	JUDGE_OBJECTS = 64,
+	JUDGE_PLAINS = 32,
+	JUDGE_CONDEMNED = 160,
+	JUDGE_EVER = 256,
 	JUDGE_TOOK = 8,
 	JUDGE_NAME = 80
 };
@@ -61,6 +61,7 @@ struct judge {
 	size_t ever_count;
 	struct {
 		char node;
+		bool removes;
 		uint64_t bytes;
 	} took[JUDGE_TOOK]; // contents of plain files that the last entry replaces or removes
 	size_t took_count;

@@ -5,7 +5,8 @@
 // Walks begin at a scenario's first state, and take at each state a choice that was not taken there before, if there is one. States are counted
 // as the models count them: the log, the objects, requests that are under way, what each node shows and does.
 //
-// CKPT_MODEL_STATES=N   so many different states in all, 10,000 without
+// CKPT_MODEL_STATES=N   so many different states in all, 10,000 without, 1,000,000 with CKPT_TEST_LONG=1: the scenarios are varied then (vary.h)
+// CKPT_MODEL_SECONDS=N  no walk begins after so long
 // CKPT_MODEL_SEED=N     other choices
 // CKPT_MODEL_REPLAY=... what a failure has printed: the same choices again, each told
 #pragma once
@@ -13,12 +14,17 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-enum { MODEL_NODES = 2, MODEL_ACTS = 6 };
+enum { MODEL_NODES = 2, MODEL_ACTS = 10, MODEL_SCRIPT = 16 };
 
 // Acts are those of node.c, a file's size tells the acts apart. One that begins with "beside " is done to tree/ while the node is down.
+//
+// A script leads to a place that chance rarely finds, and all walks begin behind it. Each of its lines is the beginning of a choice as it is told
+// ("A turns"); until that is there, requests of the same node are answered. "until A: put log" takes no choice, and behind "A rests" that node has
+// nothing to do.
 struct model_scenario {
 	const char *name;
 	const char *first[MODEL_ACTS];             // of A, before anything else; all nodes have read them
+	const char *script[MODEL_SCRIPT];          // then
 	const char *acts[MODEL_NODES][MODEL_ACTS]; // of A and of B, in their order
 	unsigned collections[MODEL_NODES];         // that a node may begin
 	unsigned snapshots[MODEL_NODES];           // of its own log

@@ -25,6 +25,12 @@ static const struct model_scenario scenarios[] = {
 	 .acts = {{"write T 102", "write T 103"}, {"unlink T", "write T 104"}},
 	 .crashes = 1,
 	 .lost = 1},
+	{.name = "unseen",
+	 .first = {"write T 101"},
+	 .script = {"B: unlink T", "B turns", "until B: put log", "A: write T 102", "A turns", "A rests", "B: put log"},
+	 .acts = {{"write T 102", "save a 103"}, {"unlink T", "write q 104"}},
+	 .crashes = 1,
+	 .lost = 1},
 };
 
 int main(void)

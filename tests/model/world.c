@@ -60,7 +60,7 @@ static struct act *new_act(struct node *n, const char *words)
 
 	if (world_act_count > ACTS)
 		abort();
-	*a = (struct act){.node = n->letter};
+	*a = (struct act){.node = n->letter, .seen_count = n->seen_count};
 	snprintf(a->text, sizeof(a->text), "%s", words);
 	for (const char *at = words; (at = strchr(at, ' ')); at++)
 		if (!a->bytes)
@@ -336,6 +336,16 @@ void world_do_whole(struct node *n, unsigned slot, const char *words, int act_nu
 	world_answer_all(n, slot);
 }
 
+bool world_is_answer(const struct world_choice *c)
+{
+	return c->kind == ANSWERS;
+}
+
+void world_violate_script(const char *line)
+{
+	world_violate("the script cannot be followed: %s", line);
+}
+
 void world_do(const struct world_choice *c)
 {
 	struct node *n = &world_nodes[c->node];
@@ -415,6 +425,7 @@ void world_exchange_all(void)
 {
 	for (unsigned i = 0, idle = 0; idle < MODEL_NODES && !*world_wrong(); i++) {
 		struct node *n = &world_nodes[i % MODEL_NODES];
+		uint64_t seq = world_now.seq;
 
 		if (i == TURNS)
 			world_violate("an operation can never be finished: %c waits",
@@ -425,7 +436,7 @@ void world_exchange_all(void)
 		}
 		world_do_whole(n, SLOT_TURN, "turn", -1);
 		world_look(n);
-		idle = world_waits(n) || world_position(n) < world_now.seq ? 0 : idle + 1;
+		idle = world_waits(n) || world_position(n) < world_now.seq || world_now.seq != seq ? 0 : idle + 1;
 	}
 }
 

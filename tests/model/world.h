@@ -17,6 +17,8 @@ void world_end(void);
 // The choices that there are now. At least one, but at the end.
 size_t world_choices(struct world_choice ret[WORLD_CHOICES]);
 void world_do(const struct world_choice *c);
+bool world_is_answer(const struct world_choice *c); // a request is done, and answered
+void world_violate_script(const char *line);        // it cannot be followed
 // Of the abstract state.
 uint64_t world_hash(void);
 const char *world_text(void);

@@ -68,8 +68,33 @@ bool world_has_seen(const struct node *n, uint64_t bytes)
 	return false;
 }
 
+// Its user has removed a file after the node had shown that content, or has done something beside the mount.
+static bool has_removed(const struct node *n, uint64_t bytes)
+{
+	for (size_t i = 0; i < world_act_count; i++) {
+		const struct act *a = &world_acts[i];
+		bool unlinks = a->node == n->letter && !strncmp(a->text, "unlink ", 7);
+
+		if (a->node == n->letter && a->beside)
+			return true;
+		for (size_t k = 0; unlinks && k < a->seen_count; k++)
+			if (n->seen[k] == bytes)
+				return true;
+		for (size_t k = 0; unlinks && k < i; k++)
+			if (world_acts[k].node == n->letter && world_acts[k].bytes == bytes)
+				return true;
+	}
+	return false;
+}
+
 static void check_meant(void)
 {
+	for (size_t i = 0; i < world_now.took_count; i++)
+		for (unsigned k = 0; k < MODEL_NODES; k++)
+			if (world_nodes[k].letter == world_now.took[i].node && world_now.took[i].removes &&
+			    !has_removed(&world_nodes[k], world_now.took[i].bytes))
+				world_violate("T3: %c removes a plain file that its user has not: %s",
+					      world_nodes[k].letter, world_now.said);
 	for (size_t i = 0; i < world_now.took_count; i++)
 		for (unsigned k = 0; k < MODEL_NODES; k++)
 			if (world_nodes[k].letter == world_now.took[i].node &&

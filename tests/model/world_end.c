@@ -113,6 +113,12 @@ static bool is_last_rename(size_t i)
 	return true;
 }
 
+// Another node has deleted it: what this one has changed of it is pushed when it is undeleted.
+static bool waits_in_trash(const struct act *a, const struct judge_step *s)
+{
+	return s && s->is != 'L' && world_tells(&world_nodes[a->node - 'A'], "c", a->id);
+}
+
 // A content that was on its way in a crash, and comes late, is known to nobody as removed (core/remote/tree_seen.h).
 static bool may_come_back(const struct judge_plain *p)
 {
@@ -134,14 +140,12 @@ static void check_act(size_t i)
 	else if ((!strcmp(verb, "save")                           ? !deleted
 		  : !strcmp(verb, "add") || !strcmp(verb, "edit") ? !has_deleted(a->node, a->id)
 								  : false) &&
-		 !is_edited_since(i) && !is_file_anywhere(a->bytes) &&
-		 !(s && s->is != 'L' &&
-		   world_tells(&world_nodes[a->node - 'A'], "c", a->id))) // in the trash of this node
+		 !is_edited_since(i) && !is_file_anywhere(a->bytes) && !waits_in_trash(a, s))
 		world_violate("%c: a file that was added is lost: %s", a->node, a->text);
 	else if (!strcmp(verb, "delete") && s && s->is == 'L' && !s->pinned && !any_did("undelete", a->id) &&
 		 !s->again) // by who had changed it
 		world_violate("I11: %c: %s, and it is listed", a->node, a->text);
-	else if (!strcmp(verb, "rename") && s && s->is != 'X' && !any_replaced(a->id) && is_last_rename(i) &&
+	else if (!strcmp(verb, "rename") && s && s->is != 'X' && !waits_in_trash(a, s) && is_last_rename(i) &&
 		 strncmp(s->name, strrchr(a->text, ' ') + 1, strlen(strrchr(a->text, ' ') + 1)))
 		world_violate("%c: %s, and it is called %s", a->node, a->text, s->name);
 	else if (!strcmp(verb, "move") && !a->beside && is_last_rename(i) &&

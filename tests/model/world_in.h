@@ -6,7 +6,7 @@
 #include <limits.h>
 #include <sys/types.h>
 
-enum { ENTRIES = 256, LATE = 8, ACTS = 24, SEEN = 64, NEAR = 4, HANGS_MS = 60000, TURNS = 60 };
+enum { ENTRIES = 256, LATE = 8, ACTS = 32, SEEN = 64, NEAR = 4, HANGS_MS = 60000, TURNS = 60 };
 
 struct slot {
 	bool busy;
@@ -31,8 +31,9 @@ struct node {
 struct act {
 	char node, text[64], id[CKPT_UUID_LEN + 1], replaced[CKPT_UUID_LEN + 1];
 	bool done, unknown, beside;
-	uint64_t bytes;   // it has written
-	uint64_t removed; // the size of the plain file that it has removed
+	uint64_t bytes;    // it has written
+	uint64_t removed;  // the size of the plain file that it has removed
+	size_t seen_count; // of the node, before
 };
 
 // Of what a node shows: a step.
