@@ -201,7 +201,8 @@ def test_wrong_bytes_in_a_pack_never_become_hot(pair, client, s3_server, s3_pref
         (n / "1000/big.bin").read_bytes()
     assert (n / "1000/small.bin").read_bytes() == content("small.bin")
     wait_hot(n, "small.bin")
-    assert raw_files(n).keys() == {"small.bin"} and left_overs(n) == []
+    wait_until(lambda: left_overs(n) == [], 20, "the end of the copy with wrong bytes")
+    assert raw_files(n).keys() == {"small.bin"}
 
 
 def test_a_file_that_was_replaced_meanwhile_is_the_new_one(pair, fault_proxy):
