@@ -233,11 +233,21 @@ static void see(struct node *n)
 	}
 }
 
+bool world_has_expired(char node, const char *id)
+{
+	for (size_t i = 0; i < world_act_count; i++)
+		if (world_acts[i].node == node && (world_acts[i].done || world_acts[i].unknown) &&
+		    !strncmp(world_acts[i].text, "expire ", 7) && !strcmp(world_acts[i].id, id))
+			return true;
+	return false;
+}
+
 static void check_acts(struct node *n)
 {
 	for (size_t i = 0; i < world_act_count; i++)
 		if (world_acts[i].node == n->letter && world_acts[i].done && !strncmp(world_acts[i].text, "save ", 5) &&
-		    !world_tells(n, "scg", world_acts[i].id) && !judge_step(&world_now, world_acts[i].id))
+		    !world_has_expired(n->letter, world_acts[i].id) && !world_tells(n, "scg", world_acts[i].id) &&
+		    !judge_step(&world_now, world_acts[i].id))
 			world_violate("P1: %c: %s was acknowledged, and is in no log", n->letter, world_acts[i].text);
 }
 

@@ -72,11 +72,7 @@ static bool any_did(const char *verb, const char *id)
 // Its own user has, or has let it expire in the trash.
 static bool has_deleted(char node, const char *id)
 {
-	for (size_t i = 0; i < world_act_count; i++)
-		if (world_acts[i].node == node && (world_acts[i].done || world_acts[i].unknown) &&
-		    !strncmp(world_acts[i].text, "expire ", 7) && !strcmp(world_acts[i].id, id))
-			return true;
-	return world_count_deletions(node, id);
+	return world_has_expired(node, id) || world_count_deletions(node, id);
 }
 
 static bool any_replaced(const char *id)

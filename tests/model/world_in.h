@@ -66,6 +66,7 @@ bool world_is_busy(const struct node *n);
 bool world_tells(const struct node *n, const char *kinds, const char *id);
 unsigned world_count_deletions(char node, const char *id); // of a step, by its users
 bool world_has_seen(const struct node *n, uint64_t bytes);
+bool world_has_expired(char node, const char *id); // its user has let the step expire
 
 // world_node.c: a node's process.
 void world_start(struct node *n);
