@@ -11,6 +11,7 @@
 
 #define PUT_BYTES_MAX ((size_t)96 << 20) // of one request: a pack of the usual size is a little over 64 MiB
 #define LIST_NS INT64_C(600000000000)
+#define PAGE_KEYS 1000u
 #define EMPTY_PAGES_MAX 100
 
 static struct ckpt_s3 *s3_of(struct ckpt_objects *o)
@@ -145,6 +146,7 @@ struct listing {
 	const char *prefix, *after;
 	struct found *all;
 	size_t count, cap, page_count;
+	uint64_t page_sum, sum_before; // of the keys on this page, in any order, and on the one before
 };
 
 static void listing_done(struct listing *l)
@@ -162,6 +164,7 @@ static int see(void *arg, const char *key, const struct ckpt_object *object)
 	struct found *f;
 
 	l->page_count++;
+	l->page_sum += ckpt_checksum(key, strlen(key), 0);
 	if (strncmp(key, store, strlen(store)) != 0 || strncmp(key + strlen(store), l->prefix, strlen(l->prefix)) != 0)
 		return -EBADMSG;
 	key += strlen(store);
@@ -196,13 +199,16 @@ static int get_page(struct listing *l, const char *token, struct ckpt_s3_page *r
 	if (!ckpt_sign_encode(whole, false, prefix, sizeof(prefix)) ||
 	    !ckpt_sign_encode(token, false, encoded, sizeof(encoded)))
 		return -EFBIG;
-	if ((size_t)snprintf(query, sizeof(query), "%s%s%sencoding-type=url&list-type=2&max-keys=1000&prefix=%s",
-			     *token ? "continuation-token=" : "", encoded, *token ? "&" : "", prefix) >= sizeof(query))
+	if ((size_t)snprintf(query, sizeof(query), "%s%s%sencoding-type=url&list-type=2&max-keys=%u&prefix=%s",
+			     *token ? "continuation-token=" : "", encoded, *token ? "&" : "",
+			     l->s3->config.page_keys ?: PAGE_KEYS, prefix) >= sizeof(query))
 		return -EFBIG;
 	r->query = query;
 	rc = ckpt_s3_request_run(r);
 	if (!rc)
 		rc = ckpt_s3_page_parse(r->text.data ? r->text.data : "", r->text.len, see, l, ret_page);
+	if (!rc && *token && l->page_count && l->page_sum == l->sum_before)
+		rc = -EBADMSG; // the page before, again: the keys of this one would be missing
 	if (rc != -EBADMSG)
 		return rc == -ENOENT ? -EIO : rc;
 	ckpt_s3_say(l->s3, "GET of a list at %s: the answer is no page of the list that was asked for",
@@ -226,8 +232,10 @@ static int get_page_surely(struct listing *l, const char *token, struct ckpt_s3_
 	do {
 		forget_from(l, before);
 		l->page_count = 0;
+		l->page_sum = 0;
 		rc = get_page(l, token, ret_page);
 	} while (ckpt_s3_may_pass(rc) && !ckpt_backoff_wait(l->s3->backoff, &t));
+	l->sum_before = l->page_sum;
 	return rc;
 }
 

@@ -6,6 +6,7 @@
 #include <stdio.h>
 
 #define CONNECTIONS_MAX 256
+#define PAGE_KEYS_MAX 1000
 #define BUCKET_MIN 3
 
 static int refuse(char *ret_why, const char *what, const char *which, const char *hint)
@@ -33,27 +34,29 @@ static const struct option {
 	const char *name;
 	enum kind kind;
 	size_t offset, size;
+	unsigned most; // of a COUNT
 } table[] = {
-	{"endpoint", TEXT, OF(endpoint)},
-	{"allow_http", FLAG, OF(allow_http)},
-	{"region", TEXT, OF(region)},
-	{"credentials_profile", TEXT, OF(profile)},
-	{"no_sign_request", FLAG, OF(unsigned_requests)},
-	{"requester_pays", FLAG, OF(requester_pays)},
-	{"storage_class", TEXT, OF(storage_class)},
-	{"sse", TEXT, OF(sse)},
-	{"sse_kms_key", TEXT, OF(sse_kms_key)},
-	{"acl", TEXT, OF(acl)},
-	{"bwlimit", RATE, OF(bytes_per_s)},
-	{"max_connections", COUNT, OF(connections_max)},
+	{"endpoint", TEXT, OF(endpoint), 0},
+	{"allow_http", FLAG, OF(allow_http), 0},
+	{"region", TEXT, OF(region), 0},
+	{"credentials_profile", TEXT, OF(profile), 0},
+	{"no_sign_request", FLAG, OF(unsigned_requests), 0},
+	{"requester_pays", FLAG, OF(requester_pays), 0},
+	{"storage_class", TEXT, OF(storage_class), 0},
+	{"sse", TEXT, OF(sse), 0},
+	{"sse_kms_key", TEXT, OF(sse_kms_key), 0},
+	{"acl", TEXT, OF(acl), 0},
+	{"bwlimit", RATE, OF(bytes_per_s), 0},
+	{"max_connections", COUNT, OF(connections_max), CONNECTIONS_MAX},
+	{"page_keys", COUNT, OF(page_keys), PAGE_KEYS_MAX},
 };
 
-static int set_count(const char *value, unsigned *ret_count)
+static int set_count(const char *value, unsigned most, unsigned *ret_count)
 {
 	char *end;
 	unsigned long n = strtoul(value, &end, 10);
 
-	if (*value < '0' || *value > '9' || *end || n < 1 || n > CONNECTIONS_MAX)
+	if (*value < '0' || *value > '9' || *end || n < 1 || n > most)
 		return -EINVAL;
 	*ret_count = (unsigned)n;
 	return 0;
@@ -74,7 +77,7 @@ static int set_option(const struct option *o, const char *value, struct ckpt_s3_
 	case RATE:
 		return ckpt_size_parse(value, at) || !*(uint64_t *)at ? -EINVAL : 0;
 	case COUNT:
-		return set_count(value, at);
+		return set_count(value, o->most, at);
 	}
 	return -EINVAL;
 }

@@ -10,6 +10,7 @@
 //   no_sign_request, requester_pays, storage_class=, sse=, sse_kms_key=, acl=     as the aws program has them
 //   bwlimit=SIZE                  bytes a second, each way
 //   max_connections=N             1 to 256; else 32
+//   page_keys=N                   of a list, 1 to 1000; else 1000. `mount` does not take it: it is for tests
 //
 // Pure functions, nothing blocks. Errors: -EINVAL, and ret_why names what was wrong; -ENAMETOOLONG.
 #pragma once
@@ -30,8 +31,8 @@ struct ckpt_s3_config {
 	bool allow_http, unsigned_requests, requester_pays;
 	char storage_class[64], sse[32], sse_kms_key[256], acl[64];
 	uint64_t bytes_per_s;
-	unsigned connections_max;
-	int64_t quiet_ns; // of http.h; no option: for tests
+	unsigned connections_max, page_keys; // 0: not said
+	int64_t quiet_ns;                    // of http.h; no option: for tests
 };
 
 int ckpt_s3_config_parse(const char *url, const char *const *options, struct ckpt_s3_config *ret_config,

@@ -36,10 +36,16 @@ const char *ckpt_play_url(void)
 const char *const *ckpt_play_options(bool direct)
 {
 	static char texts[2][256];
-	static const char *options[2][2] = {{texts[0], NULL}, {texts[1], NULL}};
+	static char page[32];
+	static const char *options[2][3] = {{texts[0]}, {texts[1]}};
+	unsigned keys = ckpt_suite_setting("CKPT_PLAY_PAGE", 0);
 
 	snprintf(texts[direct], sizeof(texts[direct]), "endpoint=%s",
 		 setting(direct ? "CKPT_TEST_S3_DIRECT" : "CKPT_TEST_S3_ENDPOINT"));
+	if (keys) {
+		snprintf(page, sizeof(page), "page_keys=%u", keys);
+		options[false][1] = page;
+	}
 	return options[direct];
 }
 

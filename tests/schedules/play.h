@@ -7,6 +7,7 @@
 //   CKPT_PLAY_ACTS       how many
 //   CKPT_PLAY_FAIR       with 0 the schedule has a 412 for keys that are free
 //   CKPT_PLAY_PARTS      with 1 an object is put that is sent in parts
+//   CKPT_PLAY_PAGE       so many keys on a page of a list through the proxy; 0: 1000
 //   CKPT_PLAY_STRICT     with 1 every act must succeed
 #pragma once
 

@@ -11,7 +11,7 @@ import shlex
 import subprocess
 from pathlib import Path
 
-from servers.schedule import FAULTS, LISTINGS, random_schedule
+from servers.schedule import FAULTS, LISTINGS, random_details, random_schedule
 
 SOURCE = Path(__file__).resolve().parents[2]
 PROGRAMS = ("objects", "nodes")
@@ -20,6 +20,9 @@ LIMIT_S = 400  # of a program; what it does ends long before
 
 OPS = ["PutObject", "GetObject", "HeadObject", "ListObjectsV2", "DeleteObject"]
 PARTS = ["CreateMultipartUpload", "UploadPart", "CompleteMultipartUpload"]
+# Of a page behind the first one.
+ON_PAGES = ["reset-before", "reset-after", "status", "expired-token", "stall", "slow", "truncate", "wrong-length", "repeat-page", "disorder", "no-token", "same-token"]
+PAGES = (0, 1, 2, 5)  # keys on a page of a listing, by the seed; 0: as many as the server takes
 SPURIOUS = {"do": "status", "status": 412, "op": "PutObject", "conditional": True}
 
 
@@ -33,6 +36,16 @@ def is_fair(seed):
     return seed % 4 != 3
 
 
+def page_keys(seed):
+    return PAGES[seed // 4 % len(PAGES)]
+
+
+def page_fault(chance):
+    do = chance.choice(ON_PAGES)
+    details = {"token": chance.choice(["same", "next"])} if do == "repeat-page" else random_details(chance, do)
+    return {"op": list(LISTINGS), "continued": True, "nth": sorted(chance.sample(range(1, 9), 2)), "do": do, **details}
+
+
 def schedule(program, seed):
     """The schedule of this seed, as the proxy takes it. Each rule ends, so that whoever tries again succeeds."""
     made = random_schedule(seed, RULES, ops=OPS + PARTS * has_parts(program, seed))
@@ -44,6 +57,9 @@ def schedule(program, seed):
         made["rules"].insert(0, {"op": "CompleteMultipartUpload", "nth": 1, "do": "ok-with-error", "applied": seed % 40 == 5})
     if not is_fair(seed):
         made["rules"].insert(0, SPURIOUS | {"nth": sorted(chance.sample(range(1, 13), 3))})
+    if page_keys(seed):
+        pages = random.Random(f"pages {seed}")
+        made["rules"][:0] = [page_fault(pages) for _ in range(3)]
     if program == "objects":
         # No call on a part of an object can know it: those who keep hashes of the parts do (nodes.c).
         made["rules"] = [rule for rule in made["rules"] if rule["do"] != "flip" or rule["where"] == "request"]
@@ -51,7 +67,7 @@ def schedule(program, seed):
 
 
 def settings(program, seed):
-    return {"CKPT_PLAY_SEED": str(seed), "CKPT_PLAY_FAIR": str(int(is_fair(seed))), "CKPT_PLAY_PARTS": str(int(has_parts(program, seed)))}
+    return {"CKPT_PLAY_PAGE": str(page_keys(seed)), "CKPT_PLAY_SEED": str(seed), "CKPT_PLAY_FAIR": str(int(is_fair(seed))), "CKPT_PLAY_PARTS": str(int(has_parts(program, seed)))}
 
 
 def program_path(program):
@@ -86,4 +102,4 @@ def play(program, server, proxy, seed):
     return wrong and f"schedule {seed} of {program}:\n{wrong}\n  again: {again(program, seed)}", played
 
 
-KINDS = set(FAULTS) - {"repeat-page", "same-token"}  # a listing of one page has none of these
+KINDS = set(FAULTS)

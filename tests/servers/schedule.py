@@ -9,6 +9,7 @@ A schedule is a dict, or JSON of it:
     op, method    an S3 operation ("PutObject", "ListObjectsV2", ...), a method; or a list of them
     key           a pattern of the shell for the key, for a listing its prefix
     conditional   whether the request has If-Match or If-None-Match
+    continued     whether it asks for a page of a listing behind the first one
     nth           of the requests chosen so far the n-th, from 1, or a list of such
     every         of the requests chosen so far each n-th
     chance        of the requests chosen so far some, from 0 to 1: the same ones for the same seed
@@ -48,7 +49,7 @@ READS = ("GetObject", "HeadObject", *LISTINGS)
 WRITES = ("PutObject", "UploadPart", "CreateMultipartUpload", "CompleteMultipartUpload", "AbortMultipartUpload", "DeleteObject",
           "DeleteObjects", "CopyObject")
 ALL = (*READS, *WRITES)
-CHOOSERS = {"op", "method", "key", "conditional", "nth", "every", "chance", "times"}
+CHOOSERS = {"op", "method", "key", "conditional", "continued", "nth", "every", "chance", "times"}
 
 # The parameters of each fault, and the operations that a random schedule plays it on.
 FAULTS = {
@@ -121,7 +122,8 @@ class Rule:
         return (("op" not in words or request.op in as_list(words["op"]))
                 and ("method" not in words or request.method in as_list(words["method"]))
                 and ("key" not in words or fnmatch.fnmatchcase(request.key, words["key"]))
-                and ("conditional" not in words or request.is_conditional == words["conditional"]))
+                and ("conditional" not in words or request.is_conditional == words["conditional"])
+                and ("continued" not in words or request.is_continued == words["continued"]))
 
     def fires(self):
         """True when the rule acts on the request that it was just counted for."""

@@ -619,6 +619,21 @@ START_TEST(pages_are_joined_and_sorted)
 }
 END_TEST
 
+// A store behind a proxy has answered so: the keys of the right page would be missing.
+START_TEST(a_page_that_is_the_one_before_is_asked_for_again)
+{
+	char keys[256] = "";
+
+	say(0, page("run/m/a run/m/b", "t", true), HTTPD_GO_ON);
+	say(1, page("run/m/b run/m/a", "u", true), HTTPD_GO_ON);
+	say(2, page("run/m/c run/m/d", "u", true), HTTPD_GO_ON);
+	say(3, page("run/m/e", "", false), HTTPD_GO_ON);
+	ck_ok(ckpt_objects_list(s3, "m/", NULL, nothing, keys));
+	ck_assert_str_eq(keys, "m/a m/b m/c m/d m/e ");
+	ck_assert_ptr_nonnull(strstr(asked(2), "?continuation-token=t&"));
+}
+END_TEST
+
 START_TEST(a_list_that_does_not_get_on_or_strays_is_refused)
 {
 	char keys[256] = "";
@@ -859,6 +874,7 @@ static Suite *s3_suite(void)
 		&a_wrong_clock_is_corrected_by_the_stores,
 		&keys_that_have_expired_are_fetched_again,
 		&pages_are_joined_and_sorted,
+		&a_page_that_is_the_one_before_is_asked_for_again,
 		&a_list_that_does_not_get_on_or_strays_is_refused,
 		&a_large_pack_is_put_in_parts_which_are_sent_again,
 		&parts_that_cannot_be_joined_are_taken_back,

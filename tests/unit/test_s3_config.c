@@ -76,6 +76,8 @@ START_TEST(an_option_that_is_not_known_or_makes_no_sense_is_named)
 					      "max_connections=0",
 					      "max_connections=257",
 					      "max_connections=1x",
+					      "page_keys=0",
+					      "page_keys=1001",
 					      "endpoint=ftp://x",
 					      "endpoint=https://",
 					      "endpoint=https://x/y",
