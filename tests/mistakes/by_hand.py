@@ -683,6 +683,8 @@ TABLE = [
     Row("doctor-passes-over-a-rule-below-the-prefix", "backends/s3_bucket.c:overlaps",
         "MIN(strlen(a), strlen(b))", "strlen(b)", ("test_s3_describe",)),
     Row("doctor-counts-deleted-steps", "core/remote/look.c:count_steps", "!steps[i]->deleted_by &&", "", ("test_remote",)),
+    Row("page-of-a-list-twice", "backends/s3.c:get_page",
+        "l->page_sum == l->sum_before", "false", ("test_s3",)),
     Row("xml-with-a-document-type", "backends/s3_xml.c:read_xml",
         "XML_SetStartDoctypeDeclHandler(r->parser, on_doctype);", "(void)on_doctype;", ("test_s3_xml",)),
 
@@ -777,6 +779,8 @@ TABLE = [
         "rc = jump(&p, to);", "rc = s->host ? 0 : jump(&p, to);", (MODEL_PULL,)),
     Row("model-saved-again-behind-its-tracker", "core/state/shared.c:place_of_save",
         "was && was->since", "false && was->since", (MODEL_ORDER, "test_shared")),
+    Row("old-name-that-was-given-back-is-no-change", "core/state/shared.c:own",
+        "of_pull || a.kind == CKPT_ACT_MERGE", "true", ("test_shared",)),
     Row("old-name-that-was-given-back-stays-here", "core/state/difference.c:change",
         "has_other_name(d) || ckpt_state_is_as_shared(c)", "has_other_name(d)", ("test_shared",)),
     Row("model-older-files-win", "core/state/shared.c:has_our_files",
