@@ -110,7 +110,7 @@ static int read_identity(struct ckpt_objects *objects, void **ret_data, size_t *
 	return -EIO;
 }
 
-int ckpt_remote_identity(struct ckpt_objects *objects, json_t **ret_identity)
+static int try_identity(struct ckpt_objects *objects, json_t **ret_identity)
 {
 	char id[CKPT_UUID_LEN + 1];
 	CLEANUP_FREE void *data = NULL;
@@ -127,6 +127,14 @@ int ckpt_remote_identity(struct ckpt_objects *objects, json_t **ret_identity)
 	if (rc)
 		json_decref(*ret_identity);
 	return rc;
+}
+
+// A line that flips the same bit twice is not to say that there is no store.
+int ckpt_remote_identity(struct ckpt_objects *objects, json_t **ret_identity)
+{
+	int rc = try_identity(objects, ret_identity);
+
+	return rc == -EMEDIUMTYPE ? try_identity(objects, ret_identity) : rc;
 }
 
 static int put_identity(struct ckpt_objects *objects)
