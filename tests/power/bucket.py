@@ -29,6 +29,7 @@ FOLDERS = ("", "keep/", "run/")
 SLOW = {"rules": [{"op": "PutObject", "chance": 0.3, "do": "stall", "seconds": 0.1, "where": "reply"},
                   {"op": "PutObject", "chance": 0.2, "do": "stall", "seconds": 0.05, "where": "request"}]}
 WAIT_S = 40
+FATES = ["is there", "later", "never comes"]  # of a put that is under way
 OPEN_ACTS_MAX = 10  # of so many the judge tries each order
 
 
@@ -149,10 +150,15 @@ def is_in_put(recorded, position):
 def bucket_at(server, recorded, position, variant):
     """(the bucket as it was, [the puts that come later])."""
     dice, bucket, later = random.Random(f"bucket {recorded.seed} {position} {variant}"), Bucket(server), []
+    worst = 0
     bucket.put("store.json", (recorded.folder / "bucket/store.json").read_bytes())
     for key, came, answered in recorded.about["puts"]:
         data = (recorded.folder / "bucket" / key).read_bytes()
-        fate = "is there" if answered < position else "never comes" if came > position else dice.choice(["is there", "never comes", "later"])
+        fate = "is there" if answered < position else "never comes" if came > position else dice.choice(FATES)
+        # The node puts an entry when all that it names was answered, which may be at this same point. Puts stand in the order of their answers.
+        worst = max(worst, FATES.index(fate) if came <= position else 0)
+        if key.startswith("log/"):
+            fate = max(fate, FATES[worst], key=FATES.index)
         if fate == "is there":
             bucket.put(key, data)
         elif fate == "later":
