@@ -42,6 +42,7 @@ class Crew:
         self.failures = []
         self.until = time.monotonic() + SECONDS
         self.counts = {}
+        self.where = {}  # a save: its node, and when it was acknowledged
 
     # --- Acts. A node that is killed meanwhile fails them, and nothing is known of their outcome.
 
@@ -58,6 +59,7 @@ class Crew:
         with self.lock:
             if n in self.up:  # else it may be in the bare directory
                 self.saved.add(save)
+                self.where[save] = (str(n.path), time.time())
 
     def delete(self, n, dice):
         name = pick(n, dice, "1")
@@ -97,6 +99,11 @@ class Crew:
         found.pop(".finalize", None)
         if found != files_of(save) and read(n / name / "id") == save:
             raise AssertionError(f"{n.path}/{name}, which is {save!r}, has {sorted((k, len(v)) for k, v in found.items())}")
+
+    def told(self, lost, there):
+        """What is known of saves that are not there."""
+        nodes = "\n".join(f"--- {n.path}\n{n.errors()}\n{n.log()[-3000:]}" for n in self.nodes)
+        return f"{lost} are not in {there}; saved on {[(save, self.where.get(save)) for save in lost]}\n{nodes}"
 
     # --- Threads
 
@@ -156,6 +163,7 @@ def test_whatever_they_do_at_once_all_agree_and_nothing_is_lost(node, ckptfs, se
             crew.check(n, name)
         there = ids(n)
         assert len(there) == len(set(there)), there
-        assert set(there) >= crew.saved - crew.deleted, crew.saved - crew.deleted - set(there)
+        lost = crew.saved - crew.deleted - set(there)
+        assert not lost, crew.told(lost, there)
         assert ckptfs("verify", "--read-data", n.path).returncode == 0
     print(crew.counts, len(crew.saved), "saved", len(ids(n)), "there")
