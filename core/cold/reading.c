@@ -87,7 +87,7 @@ struct ckpt_readings {
 // Of one that was taken out of its reading.
 struct dropped {
 	char name[NAME_MAX_BYTES]; // "": none
-	uint64_t bytes;            // that were written, about
+	uint64_t bytes;            // written, or promised to it
 };
 
 static struct dropped take_out_locked(struct ckpt_reading *reading, enum file_state state)
@@ -96,7 +96,7 @@ static struct dropped take_out_locked(struct ckpt_reading *reading, enum file_st
 
 	if (reading->state == BEGUN) {
 		memcpy(d.name, reading->name, sizeof(d.name));
-		d.bytes = reading->file.bytes - reading->promised;
+		d.bytes = reading->file.bytes;
 	}
 	reading->of->promised -= reading->promised;
 	reading->promised = 0;
