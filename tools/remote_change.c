@@ -24,8 +24,10 @@ static int fail_add(const char *path, const char *url, int rc, const char *why)
 		copy = ckpt_text("`ckptfs remote show %s` says which", path);
 		return ckpt_fail(path, copy, "has an object store already");
 	case -EEXIST:
-		return ckpt_fail(url, "--join puts together what is there and what is here",
-				 "has steps of this store already");
+		copy = ckpt_text("take a prefix of its own; or mount the URL: what is there is shown then, and `ckptfs "
+				 "copy %s %s` adds to it",
+				 path, url);
+		return ckpt_fail(url, copy, "has steps already");
 	case -EREMCHG:
 		copy = ckpt_text("give this store a prefix of its own, or copy its steps: `ckptfs copy %s %s`", path,
 				 url);
@@ -37,7 +39,7 @@ static int fail_add(const char *path, const char *url, int rc, const char *why)
 	}
 }
 
-static int add(const char *path, const struct ckpt_remote_at *at, bool joins)
+static int add(const char *path, const struct ckpt_remote_at *at)
 {
 	char why[CKPT_OBJECTS_WHY_MAX];
 	struct ckpt_listing l;
@@ -45,14 +47,14 @@ static int add(const char *path, const struct ckpt_remote_at *at, bool joins)
 
 	if (rc)
 		return rc;
-	rc = ckpt_remote_add(at, l.store, joins, why);
+	rc = ckpt_remote_add(at, l.store, why);
 	ckpt_listing_close(&l);
 	if (rc == -ENOMEM)
 		ckpt_need(NULL);
 	return rc ? fail_add(path, at->url, rc, why) : 0;
 }
 
-int ckpt_remote_change_add(const char *path, const char *url, bool joins)
+int ckpt_remote_change_add(const char *path, const char *url)
 {
 	struct ckpt_remote_at at = {.url = url};
 	int rc = ckpt_remote_at_options(&at);
@@ -60,7 +62,7 @@ int ckpt_remote_change_add(const char *path, const char *url, bool joins)
 	if (!rc && at.work_dir)
 		rc = ckpt_usage("work_dir", "leave it out", "is the directory of the store itself");
 	if (!rc)
-		rc = add(path, &at, joins);
+		rc = add(path, &at);
 	if (rc)
 		return rc;
 	if (!ckpt_output.json && !ckpt_output.quiet)
@@ -145,11 +147,8 @@ static int fetch(struct removing *r)
 static int end(const char *path)
 {
 	struct ckpt_listing l;
-	int rc = ckpt_remote_forget(path);
+	int rc = ckpt_listing_open(path, CKPT_STORE_WRITE, &l);
 
-	if (rc)
-		return ckpt_fail_errno(path, NULL, rc);
-	rc = ckpt_listing_open(path, CKPT_STORE_WRITE, &l);
 	if (!rc)
 		ckpt_listing_close(&l);
 	return rc;
@@ -165,6 +164,12 @@ int ckpt_remote_change_remove(const char *path)
 		return rc;
 	url = ckpt_text("%s", ckpt_remote_url(*ckpt_remote_of(r.l.store)));
 	rc = fetch(&r);
+	if (!rc) {
+		// While the store is locked: a mount that waits for it must not use the remote again.
+		rc = ckpt_remote_forget(path);
+		if (rc)
+			rc = ckpt_fail_errno(path, NULL, rc);
+	}
 	ckpt_listing_close(&r.l);
 	if (!rc)
 		rc = end(path);

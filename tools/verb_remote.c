@@ -25,7 +25,7 @@
 #define AGAIN_NS INT64_C(5000000000)     // between two attempts meanwhile
 
 struct remote {
-	bool yes, joins;
+	bool yes;
 	const char *url;    // of add
 	int64_t timeout_ns; // -1: none
 	struct ckpt_operand o;
@@ -367,7 +367,7 @@ static int drop(struct remote *a)
 
 static int add(struct remote *a)
 {
-	return ckpt_remote_change_add(a->o.store, a->url, a->joins);
+	return ckpt_remote_change_add(a->o.store, a->url);
 }
 
 // A mount would go on as if it had one.
@@ -395,20 +395,20 @@ static int remove_remote(struct remote *a)
 
 // --- The verb -----------------------------------------------------------------------------------------------------------
 
-enum { KEY_TIMEOUT = 0x100, KEY_JOIN };
+enum { KEY_TIMEOUT = 0x100 };
 
 static const struct {
 	const char *word, *usage;
 	size_t least, most; // words behind STORE
 	int (*run)(struct remote *a);
-	bool times; // it takes --timeout
-	bool asks;  // it takes --yes
-	bool joins; // it takes --join, and a URL as its last word
+	bool times;   // it takes --timeout
+	bool asks;    // it takes --yes
+	bool has_url; // as its last word
 } acts[] = {
 	{"show", "usage: ckptfs remote show [STORE]", 0, 0, show, false, false, false},
 	{"sync", "usage: ckptfs remote sync [STORE] [--timeout D]", 0, 0, sync_remote, true, false, false},
 	{"drop", "usage: ckptfs remote drop [STORE] STEP...", 1, SIZE_MAX, drop, false, true, false},
-	{"add", "usage: ckptfs remote add [-o OPTS] STORE URL [--join]", 0, 0, add, false, false, true},
+	{"add", "usage: ckptfs remote add [-o OPTS] STORE URL", 0, 0, add, false, false, true},
 	{"remove", "usage: ckptfs remote remove [STORE] [--yes]", 0, 0, remove_remote, false, true, false},
 };
 
@@ -433,9 +433,8 @@ static int on_option(int key, char *arg, void *input)
 {
 	struct remote *a = input;
 
-	if (key == 'y' || key == KEY_JOIN) {
-		a->yes |= key == 'y';
-		a->joins |= key == KEY_JOIN;
+	if (key == 'y') {
+		a->yes = true;
 		return 0;
 	}
 	return ckpt_duration_parse(arg, &a->timeout_ns)
@@ -452,8 +451,6 @@ static int check(const struct remote *a, size_t act)
 		return ckpt_usage("--timeout", acts[act].usage, "is of `remote sync`");
 	if (a->yes && !acts[act].asks)
 		return ckpt_usage("--yes", acts[act].usage, "this asks for nothing");
-	if (a->joins && !acts[act].joins)
-		return ckpt_usage("--join", acts[act].usage, "is of `remote add`");
 	return 0;
 }
 
@@ -479,7 +476,6 @@ int ckpt_verb_remote(int argc, char **argv)
 		{"timeout", KEY_TIMEOUT, "DURATION", 0, "sync: give up after this, with exit status 1 (default: never)",
 		 0},
 		{"yes", 'y', NULL, 0, "drop, remove: do not ask; needed where stdin is no terminal", 0},
-		{"join", KEY_JOIN, NULL, 0, "add: the bucket may have steps of this same store already", 0},
 		{0},
 	};
 	static const struct ckpt_syntax syntax = {
@@ -497,8 +493,7 @@ int ckpt_verb_remote(int argc, char **argv)
 		       "them back.\n"
 		       "add puts a bucket behind a local store that is not mounted: all listed steps and plain files "
 		       "are pushed, and STORE is the work directory of the URL on this machine. It can be interrupted "
-		       "at any time: a mount, or sync, goes on. The bucket has nothing below the URL, or with --join "
-		       "it has this same store, as after remove.\n"
+		       "at any time: a mount, or sync, goes on. The bucket has nothing below the URL.\n"
 		       "remove makes a local store of it again. What only the bucket has is fetched first. Nothing is "
 		       "pushed, and the bucket is left as it is.\n"
 		       "\n"
@@ -521,7 +516,7 @@ int ckpt_verb_remote(int argc, char **argv)
 	if (rc)
 		return rc;
 	rest = (struct ckpt_words){words.at + 1, words.count - 1};
-	rc = acts[act].joins ? take_url(&rest, &a, acts[act].usage) : ckpt_operand_take(&rest, &a.o);
+	rc = acts[act].has_url ? take_url(&rest, &a, acts[act].usage) : ckpt_operand_take(&rest, &a.o);
 	if (rc)
 		return rc;
 	rc = check(&a, act);

@@ -1,7 +1,9 @@
 #include "core/remote/detach.h"
 
+#include "core/base/keys.h"
 #include "core/base/sys.h"
 #include "core/base/util.h"
+#include "core/cold/pack.h"
 #include "core/remote/near.h"
 #include "core/remote/remote.h"
 #include "core/remote/tree.h"
@@ -17,6 +19,7 @@ struct keeping {
 	struct ckpt_fetch_round *fetch;
 	ckpt_detach_lack_fn *lacks;
 	void *arg;
+	struct ckpt_keys checked; // packs, by id
 };
 
 static int keep_manifest_object(struct ckpt_store *s, const struct ckpt_summary *is)
@@ -43,6 +46,32 @@ static int keep_manifest_object(struct ckpt_store *s, const struct ckpt_summary 
 	return rc == -EEXIST ? 0 : rc;
 }
 
+// Every byte, also of one that was here before: there is no other copy from now on. One that is damaged is fetched again once.
+static int check_pack(struct keeping *k, const struct ckpt_pack *pack)
+{
+	struct ckpt_objects *here = ckpt_near_here(k->store->objects);
+	char key[CKPT_PACK_KEY_MAX];
+	struct ckpt_chunk bad;
+	int rc = ckpt_pack_check(here, pack, &bad);
+
+	if (rc != -EBADMSG)
+		return rc;
+	ckpt_pack_key(pack->id, key);
+	rc = ckpt_objects_remove(here, key);
+	if (!rc)
+		rc = ckpt_fetch_pack(k->store, k->fetch, pack);
+	return rc ? rc : ckpt_pack_check(here, pack, &bad);
+}
+
+static int note_checked(struct keeping *k, const struct ckpt_pack *pack, bool *ret_new)
+{
+	uint64_t key[CKPT_SHA256_LEN / sizeof(uint64_t) + 1];
+
+	memcpy(key, pack->id, sizeof(pack->id));
+	key[ARRAY_LEN(key) - 1] = 1;
+	return ckpt_keys_add(&k->checked, key, ARRAY_LEN(key), ret_new);
+}
+
 // Packs of files that lie raw here, too: who cools the step relies on them.
 static int keep_packs(struct keeping *k, const struct ckpt_manifest *m)
 {
@@ -50,9 +79,14 @@ static int keep_packs(struct keeping *k, const struct ckpt_manifest *m)
 
 	for (uint32_t i = 0; i < ckpt_manifest_pack_count(m) && !rc; i++) {
 		struct ckpt_pack pack;
+		bool is_new;
 
 		ckpt_manifest_pack(m, i, &pack);
 		rc = ckpt_fetch_pack(k->store, k->fetch, &pack);
+		if (!rc)
+			rc = note_checked(k, &pack, &is_new);
+		if (!rc && is_new)
+			rc = check_pack(k, &pack);
 	}
 	return rc;
 }
@@ -126,6 +160,7 @@ int ckpt_detach_fetch(struct ckpt_store *s, struct ckpt_fetch_round *fetch, ckpt
 	for (size_t i = 0; i < count && !rc; i++)
 		rc = keep_step(&k, steps[i]);
 	ckpt_step_list_free(steps, count);
+	ckpt_keys_done(&k.checked);
 	return rc ? rc : ckpt_tree_lacks(ckpt_remote_tree(*ckpt_remote_of(s)), tell_file, &k);
 }
 

@@ -536,7 +536,7 @@ static int find_any(void *arg, const char *key, const struct ckpt_object *object
 }
 
 // One that was cut off before the store itself knew its remote has put the identity and nothing else.
-static int check_same(struct ckpt_store *s, struct ckpt_objects *objects, bool joins)
+static int check_same(struct ckpt_store *s, struct ckpt_objects *objects)
 {
 	json_t *identity;
 	int rc = ckpt_remote_identity(objects, &identity);
@@ -545,21 +545,21 @@ static int check_same(struct ckpt_store *s, struct ckpt_objects *objects, bool j
 		return rc;
 	rc = strcmp(json_string_value(json_object_get(identity, "id")), s->id) ? -EREMCHG : 0;
 	json_decref(identity);
-	if (!rc && !joins)
+	if (!rc)
 		rc = ckpt_objects_list(objects, "log/", NULL, find_any, NULL);
 	return rc;
 }
 
-static int make_same(struct ckpt_store *s, struct ckpt_objects *objects, bool joins, char *why)
+static int make_same(struct ckpt_store *s, struct ckpt_objects *objects, char *why)
 {
-	int there = check_same(s, objects, joins), rc = there == -ENOENT ? check_empty(objects) : there;
+	int there = check_same(s, objects), rc = there == -ENOENT ? check_empty(objects) : there;
 
 	if (!rc)
 		rc = probe(objects, true, why);
 	if (rc || !there)
 		return rc;
 	rc = put_identity_of(s, objects);
-	return rc == -EEXIST ? check_same(s, objects, joins) : rc;
+	return rc == -EEXIST ? check_same(s, objects) : rc;
 }
 
 static int set_remote(json_t *identity, void *remote)
@@ -569,7 +569,7 @@ static int set_remote(json_t *identity, void *remote)
 	return json_object_set(identity, "remote", remote) ? -ENOMEM : 1;
 }
 
-int ckpt_remote_add(const struct ckpt_remote_at *at, struct ckpt_store *s, bool joins, char why[CKPT_OBJECTS_WHY_MAX])
+int ckpt_remote_add(const struct ckpt_remote_at *at, struct ckpt_store *s, char why[CKPT_OBJECTS_WHY_MAX])
 {
 	struct ckpt_remote_at makes = *at;
 	struct ckpt_objects *objects;
@@ -583,7 +583,7 @@ int ckpt_remote_add(const struct ckpt_remote_at *at, struct ckpt_store *s, bool 
 	rc = open_remote(&makes, why, &objects);
 	if (rc)
 		return rc;
-	rc = make_same(s, objects, joins, why);
+	rc = make_same(s, objects, why);
 	if (rc && !*why)
 		ckpt_objects_why(objects, why);
 	ckpt_objects_close(objects);

@@ -678,7 +678,7 @@ static int count(void *arg, const struct ckpt_state *state)
 		    (!changed[i]->shared || changed[i]->shared->deleted_by))
 			continue; // in the trash here, and there or nowhere: nobody waits for it
 		if (ckpt_state_is_left_out(state, changed[i])) {
-			q->holds |= ckpt_state_is_dropped(changed[i]) && changed[i]->until == UINT64_MAX;
+			q->holds |= ckpt_state_is_dropped(changed[i]) && !changed[i]->until;
 			continue;
 		}
 		if (ckpt_failure_of(&c->failed, changed[i]->id))

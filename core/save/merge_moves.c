@@ -10,6 +10,9 @@
 
 #define NONE CKPT_MERGE_NONE
 #define GIVE_UP 1 // nothing is followed
+// What others have written decides how much work it is: a chain of moves into each other's places, and looks at all nodes for a name.
+#define CHAIN_MAX 64
+#define LOOKS_MAX (UINT64_C(1) << 30)
 
 enum { OWN, OTHER, WAS, TREES };
 
@@ -35,6 +38,8 @@ struct following {
 	struct tree trees[TREES];
 	uint32_t *now[2]; // of each entry of `was`: the same one in own and in other
 	uint32_t *was[2]; // of each entry of own and of other: the same one in `was`
+	unsigned chain;   // moves that make way for each other now
+	uint64_t looks;   // at nodes, so far
 };
 
 // --- The same entry -----------------------------------------------------------------------------------------------------
@@ -45,7 +50,8 @@ static uint32_t find_number(const struct ckpt_manifest *m, const struct ckpt_ent
 	struct ckpt_entry e;
 	uint32_t index;
 
-	if (ckpt_manifest_find_ino(m, of->ino, &index))
+	if (ckpt_manifest_find_ino(m, of->ino, &index) ||
+	    !index) // the step itself is itself, whatever a hostile manifest says
 		return NONE;
 	ckpt_manifest_entry(m, index, &e);
 	return e.type == of->type && !e.conflict && (e.type == CKPT_ENTRY_DIR || e.nlink == 1) ? index : NONE;
@@ -273,7 +279,7 @@ static int find_dir(struct following *f, int side, uint32_t index, int t, uint32
 	struct ckpt_entry e;
 	int rc;
 
-	*ret = was == NONE || t == WAS ? was : f->now[t][was];
+	*ret = !index ? 0 : was == NONE || t == WAS ? was : f->now[t][was];
 	if (*ret != NONE)
 		return 0;
 	ckpt_manifest_entry(node.m, index, &e);
@@ -323,13 +329,16 @@ static int make_way(struct following *f, int side, uint32_t at)
 }
 
 // Entry i of `was` is moved as the side has moved it, there and in the other tree.
-static int follow(struct following *f, int side, uint32_t i)
+static int follow_one(struct following *f, int side, uint32_t i)
 {
 	int t = !side;
 	uint32_t parent, place;
 	struct ckpt_entry e;
 	int rc;
 
+	f->looks += f->trees[WAS].count + f->trees[t].count;
+	if (f->looks > LOOKS_MAX)
+		return GIVE_UP;
 	if (f->now[t][i] != NONE && has_moved(f, t, i) && !is_one_place(f, i))
 		return GIVE_UP;
 	ckpt_manifest_entry(f->trees[side].m, f->now[side][i], &e);
@@ -345,6 +354,14 @@ static int follow(struct following *f, int side, uint32_t i)
 	rc = find_dir(f, side, e.parent, t, &parent);
 	if (!rc)
 		move_node(&f->trees[t], f->now[t][i], parent, e.name);
+	return rc;
+}
+
+static int follow(struct following *f, int side, uint32_t i)
+{
+	int rc = ++f->chain > CHAIN_MAX ? GIVE_UP : follow_one(f, side, i);
+
+	f->chain--;
 	return rc;
 }
 

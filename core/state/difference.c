@@ -10,7 +10,7 @@ const struct ckpt_state_step *ckpt_state_held_by(const struct ckpt_state *s, uin
 	for (size_t i = 0; i < s->changed_count; i++) {
 		const struct ckpt_state_step *c = s->changed[i];
 
-		if (ckpt_state_is_dropped(c) && c->since <= number && number < c->until)
+		if (ckpt_state_is_dropped(c) && c->since <= number && (!c->until || number < c->until))
 			return c;
 	}
 	return NULL;

@@ -6,7 +6,7 @@
 #include "core/state/shared.h"
 
 // state    := nodes u32, steps u32, values u32, parts u32, node*, step*, value*, [attached], [plains: plain_form.c],
-//             [condemned: condemned.c], [there], [arrived]
+//             [condemned: condemned.c], [there]
 // node     := id (40), number u64
 // step     := deleted_by u32, versions u32, deleted_ns i64, version*, summary
 // version  := version u32, flags u32, committed i64, seq u64, offset u32, length u32, node u32 (its place above), uid u32, comm (16)
@@ -14,7 +14,6 @@
 // changed  := id (40), since u64, latest u64, flags u32, merged u32, [until u64, of a dropped one], [step as the remote's log has it]
 // value    := seq u64, length of key u16, flags u16, length of text u32, key, text
 // there    := count u32, zero u32, value*
-// arrived  := since u64, not 0
 
 enum {
 	HEAD_BYTES = 16,
@@ -36,15 +35,14 @@ enum {
 	CHANGED_GONE = 1,
 	CHANGED_SHARED = 2,
 	CHANGED_DROPPED = 4,
+	CHANGED_PASSED = 8, // a later step has arrived
 
 	PART_ATTACHED = 1,
 	PART_PLAINS = 2,    // only with PART_ATTACHED, or in a view
 	PART_CONDEMNED = 4, // the same
 	PART_THERE = 8,     // only with PART_ATTACHED
-	PART_ARRIVED = 16,  // the same
 
 	THERE_BYTES = 8,
-	ARRIVED_BYTES = 8,
 	VALUE_PULLED = 1,
 
 	FLAG_DELETED = 4, // beside CKPT_FLAG_*
@@ -159,9 +157,10 @@ static int add_changed(struct bytes *b, const struct ckpt_state_step *c, const u
 	ckpt_put64(p + CHANGED_SINCE, c->since);
 	ckpt_put64(p + CHANGED_LATEST, c->latest);
 	ckpt_put32(p + CHANGED_FLAGS, (c->gone ? CHANGED_GONE : 0) | (c->shared ? CHANGED_SHARED : 0) |
-					      (ckpt_state_is_dropped(c) ? CHANGED_DROPPED : 0));
+					      (ckpt_state_is_dropped(c) ? CHANGED_DROPPED : 0) |
+					      (c->until && !c->gone ? CHANGED_PASSED : 0));
 	ckpt_put32(p + CHANGED_MERGED, c->merged);
-	if (ckpt_state_is_dropped(c)) {
+	if (c->until && !c->gone) {
 		p = add(b, UNTIL_BYTES);
 		if (!p)
 			return -ENOMEM;
@@ -217,21 +216,10 @@ static int add_there(struct bytes *b, const struct ckpt_state *s)
 	return rc;
 }
 
-static int add_arrived(struct bytes *b, const struct ckpt_state *s)
-{
-	uint8_t *p = add(b, ARRIVED_BYTES);
-
-	if (!p)
-		return -ENOMEM;
-	ckpt_put64(p, s->arrived);
-	return 0;
-}
-
 static uint32_t parts_of(const struct ckpt_state *s)
 {
 	return (s->host ? PART_ATTACHED : 0) | (s->plains.count ? PART_PLAINS : 0) |
-	       (s->condemned.count ? PART_CONDEMNED : 0) | (s->values.there.count ? PART_THERE : 0) |
-	       (s->arrived ? PART_ARRIVED : 0);
+	       (s->condemned.count ? PART_CONDEMNED : 0) | (s->values.there.count ? PART_THERE : 0);
 }
 
 int ckpt_state_encode(const struct ckpt_state *s, void **ret_data, size_t *ret_len)
@@ -262,8 +250,6 @@ int ckpt_state_encode(const struct ckpt_state *s, void **ret_data, size_t *ret_l
 		rc = add_condemned(&b, s);
 	if (!rc && s->values.there.count)
 		rc = add_there(&b, s);
-	if (!rc && s->arrived)
-		rc = add_arrived(&b, s);
 	if (rc) {
 		free(b.at);
 		return rc;
@@ -456,11 +442,13 @@ static int take_changed(struct ckpt_state *s, struct cursor *c)
 	int rc;
 
 	if (!p || ckpt_get32(p + CKPT_UUID_LEN) ||
-	    flags & ~(uint32_t)(CHANGED_GONE | CHANGED_SHARED | CHANGED_DROPPED) || !ckpt_get64(p + CHANGED_SINCE) ||
-	    ckpt_get64(p + CHANGED_LATEST) < ckpt_get64(p + CHANGED_SINCE))
+	    flags & ~(uint32_t)(CHANGED_GONE | CHANGED_SHARED | CHANGED_DROPPED | CHANGED_PASSED) ||
+	    !ckpt_get64(p + CHANGED_SINCE) || ckpt_get64(p + CHANGED_LATEST) < ckpt_get64(p + CHANGED_SINCE))
 		return -EBADMSG;
 	memcpy(id, p, CKPT_UUID_LEN);
-	if (flags & CHANGED_DROPPED && (flags & CHANGED_GONE || !(until = take(c, UNTIL_BYTES))))
+	if (flags & CHANGED_GONE && flags & (CHANGED_DROPPED | CHANGED_PASSED))
+		return -EBADMSG;
+	if (flags & CHANGED_PASSED && (!(until = take(c, UNTIL_BYTES)) || !ckpt_get64(until)))
 		return -EBADMSG;
 	rc = flags & CHANGED_SHARED ? new_step(s, c, &shared) : 0;
 
@@ -476,9 +464,9 @@ static int take_changed(struct ckpt_state *s, struct cursor *c)
 					ckpt_get64(p + CHANGED_LATEST), merged);
 	if (rc) {
 		ckpt_state_step_free(shared);
-	} else if (until) {
-		step->dropped = step->latest;
-		step->until = ckpt_get64(until);
+	} else if (step) {
+		step->dropped = flags & CHANGED_DROPPED ? step->latest : 0;
+		step->until = until ? ckpt_get64(until) : 0;
 	}
 	return rc;
 }
@@ -522,20 +510,12 @@ static int take_condemned(struct ckpt_state *s, struct cursor *c)
 	return rc;
 }
 
-static int take_arrived(struct ckpt_state *s, struct cursor *c)
-{
-	const uint8_t *p = take(c, ARRIVED_BYTES);
-
-	s->arrived = p ? ckpt_get64(p) : 0;
-	return s->arrived ? 0 : -EBADMSG;
-}
-
 // The parts of a remote, in a state that has one, or in a view.
 static bool parts_ok(uint32_t parts, bool is_view)
 {
-	if (parts & ~(uint32_t)(PART_ATTACHED | PART_PLAINS | PART_CONDEMNED | PART_THERE | PART_ARRIVED))
+	if (parts & ~(uint32_t)(PART_ATTACHED | PART_PLAINS | PART_CONDEMNED | PART_THERE))
 		return false;
-	return is_view ? !(parts & (PART_ATTACHED | PART_THERE | PART_ARRIVED)) : !parts || parts & PART_ATTACHED;
+	return is_view ? !(parts & (PART_ATTACHED | PART_THERE)) : !parts || parts & PART_ATTACHED;
 }
 
 // view: at the position, or NULL: it is none.
@@ -565,8 +545,6 @@ static int decode(const void *data, size_t len, const struct ckpt_log_position *
 		rc = take_condemned(s, &c);
 	if (!rc && parts & PART_THERE)
 		rc = take_there(s, &c);
-	if (!rc && parts & PART_ARRIVED)
-		rc = take_arrived(s, &c);
 	if (!rc && c.left)
 		rc = -EBADMSG;
 	if (rc) {

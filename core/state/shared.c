@@ -124,12 +124,12 @@ static void drop_changed(struct ckpt_state *s, size_t i)
 	memmove(&s->changed[i], &s->changed[i + 1], (--s->changed_count - i) * sizeof(*s->changed));
 }
 
-// A later step has arrived, by its save: what was written behind it names that one.
-static void end_drops(struct ckpt_state *s, uint64_t since)
+// A later step has arrived, by its save: what was written after it names that one, should one before it be dropped.
+static void pass(struct ckpt_state *s, uint64_t since)
 {
 	for (size_t i = 0; i < s->changed_count; i++)
-		if (s->changed[i]->dropped && s->changed[i]->since < since)
-			s->changed[i]->until = MIN(s->changed[i]->until, since);
+		if (s->changed[i]->since < since && (!s->changed[i]->until || since < s->changed[i]->until))
+			s->changed[i]->until = since;
 }
 
 // It is as the remote's log has it, which stays in its place: with the same numbers on all nodes.
@@ -197,29 +197,34 @@ static int drop(struct ckpt_state *s, const struct ckpt_act *a)
 	    (step->shared && (step->shared->deleted_by || !has_name_of(step, step->shared))))
 		return CKPT_STATE_VOID;
 	step->dropped = step->latest;
-	step->until = s->arrived > step->since ? s->arrived : UINT64_MAX; // a later step may be there already
 	return 0;
 }
 
 // A step that was never pushed, and is saved again, is pushed where it was saved first: the contents written in between name it.
-static uint64_t place_of_save(const struct ckpt_state *s, const char *replaces, uint64_t number)
+struct place {
+	uint64_t since, until;
+};
+
+static struct place place_of_save(const struct ckpt_state *s, const char *replaces, uint64_t number)
 {
 	const struct ckpt_state_step *was = ckpt_table_find(s, replaces);
 
-	return was && was->since && !was->shared && !ckpt_state_is_dropped(was) ? was->since : number;
+	return was && was->since && !was->shared && !ckpt_state_is_dropped(was) ? (struct place){was->since, was->until}
+										: (struct place){number, 0};
 }
 
-static void add_saved(struct ckpt_state *s, struct ckpt_state_step *step, uint64_t since, uint64_t latest)
+static void add_saved(struct ckpt_state *s, struct ckpt_state_step *step, const struct place *place, uint64_t latest)
 {
-	add_changed(s, step, since);
+	add_changed(s, step, place->since);
 	step->latest = latest;
+	step->until = place->until;
 }
 
 static int act_on(struct ckpt_state *s, const char *store_id, const struct ckpt_operation *op,
 		  const struct ckpt_span *at, const struct ckpt_act *a, const char *id, bool of_pull)
 {
 	bool merges = of_pull || a->kind == CKPT_ACT_MERGE;
-	uint64_t place = place_of_save(s, a->replaces, op->number);
+	struct place place = place_of_save(s, a->replaces, op->number);
 	int rc = keep(s, id, op->number, merges);
 
 	if (!rc)
@@ -227,7 +232,7 @@ static int act_on(struct ckpt_state *s, const char *store_id, const struct ckpt_
 	if (!rc)
 		rc = ckpt_state_act(s, store_id, op, at);
 	if (!rc && a->kind == CKPT_ACT_SAVE)
-		add_saved(s, ckpt_table_find(s, id), place, op->number);
+		add_saved(s, ckpt_table_find(s, id), &place, op->number);
 	return rc;
 }
 
@@ -541,10 +546,8 @@ static void settle(struct pull *p, size_t i, bool by_us)
 		delete_again(c->shared, c);
 	else if (!by_us && base && c->shared && !c->gone && !is_as_it_was(c->shared, base))
 		merge(base, c->shared, c);
-	if (by_us && !base && c->shared) {
-		end_drops(p->s, c->since);
-		p->s->arrived = MAX(p->s->arrived, c->since);
-	}
+	if (by_us && !base && c->shared)
+		pass(p->s, c->since);
 	if (c->shared && !c->gone)
 		note_merged(c, base, by_us);
 	else if (!c->shared && base && !c->gone && !has_files_of(c, base))
@@ -738,7 +741,6 @@ static int detach(struct pull *p)
 	s->changed_count = 0;
 	free(TAKE_PTR(s->host));
 	s->remote = (struct ckpt_log_position){0};
-	s->arrived = 0;
 	ckpt_plains_done(s);
 	ckpt_condemned_done(s);
 	s->condemned = (struct ckpt_condemned_table){0};

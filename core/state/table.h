@@ -46,7 +46,6 @@ struct ckpt_state {
 	struct ckpt_log_position remote;  // the entry up to which the remote's log was pulled
 	struct ckpt_state_step **changed; // other here than in the remote's log, by the number of the act that began it
 	size_t changed_count, changed_cap;
-	uint64_t arrived; // the greatest `since` of a step of this node whose save is in the remote's log
 	struct ckpt_plains plains;
 	struct ckpt_condemned_table condemned;
 };

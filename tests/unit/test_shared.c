@@ -1160,16 +1160,19 @@ static void push_alone(struct node *n, const char *step_id)
 // _i: after a restart.
 START_TEST(files_do_not_wait_for_a_step_that_is_dropped_when_a_later_one_has_arrived)
 {
-	uint64_t behind;
+	uint64_t behind, between;
 
 	begin();
 	strcpy(id, save(US, "1000"));
 	behind = US->number;
 	strcpy(other, save(US, "2000"));
+	between = US->number;
 	push_alone(US, other);
+	push_alone(US, save(US, "2500"));
 	if (_i)
 		replace_by_its_snapshot(US);
 	ck_ok(drop(US, listed(US, "1000")));
+	ck_assert(!is_held(US, between));
 	if (_i)
 		replace_by_its_snapshot(US);
 	ck_assert(ckpt_state_is_dropped(step_of(US, id)));
