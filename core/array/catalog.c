@@ -24,6 +24,7 @@ struct row {
 struct piece {
 	uint64_t offset, bytes, first;
 	uint32_t file; // in text
+	uint32_t data; // in text; NONE
 	uint32_t box;  // in numbers: start, extent, strides
 	uint8_t codecs[CKPT_PIECE_CODECS_MAX];
 };
@@ -44,9 +45,9 @@ struct ckpt_catalog {
 };
 
 static const struct ckpt_catalog_format *const formats[] = {
-	&ckpt_catalog_npy,         &ckpt_catalog_zip,   &ckpt_catalog_torch_legacy,
-	&ckpt_catalog_safetensors, &ckpt_catalog_gguf,  &ckpt_catalog_dcp,
-	&ckpt_catalog_zarr2,       &ckpt_catalog_zarr3, &ckpt_catalog_hdf5,
+	&ckpt_catalog_npy,   &ckpt_catalog_zip,  &ckpt_catalog_torch_legacy, &ckpt_catalog_safetensors,
+	&ckpt_catalog_gguf,  &ckpt_catalog_dcp,  &ckpt_catalog_zarr2,        &ckpt_catalog_zarr3,
+	&ckpt_catalog_ocdbt, &ckpt_catalog_hdf5,
 };
 
 const char *ckpt_piece_codec_name(enum ckpt_piece_codec codec)
@@ -157,6 +158,14 @@ int ckpt_catalog_refuse(struct ckpt_catalog_reading *r, const char *field, const
 	return rc ? rc : -EINVAL;
 }
 
+int ckpt_catalog_spend(struct ckpt_catalog_reading *r, uint64_t bytes)
+{
+	if (!__builtin_add_overflow(r->spent, bytes, &r->spent) && r->spent <= CKPT_CATALOG_WORK_MAX)
+		return 0;
+	r->spent = CKPT_CATALOG_WORK_MAX + 1;
+	return ckpt_catalog_refuse(r, "catalog", "it takes too much work");
+}
+
 static int too_large(struct ckpt_catalog_reading *r, int rc)
 {
 	return rc == -EFBIG ? ckpt_catalog_refuse(r, "catalog", "it has too many arrays") : rc;
@@ -235,11 +244,18 @@ static int add_piece(struct ckpt_catalog_reading *r, struct row *row, const stru
 {
 	struct ckpt_catalog *c = r->catalog;
 	struct piece piece = {
-		.offset = p->offset, .bytes = p->bytes, .first = p->first, .box = (uint32_t)c->number_count};
+		.offset = p->offset,
+		.bytes = p->bytes,
+		.first = p->first,
+		.data = NONE,
+		.box = (uint32_t)c->number_count,
+	};
 	uint32_t last = c->piece_count ? c->pieces[c->piece_count - 1].file : NONE;
 	int rc = share_text(c, p->file ? p->file : r->path, last, &piece.file);
 
 	memcpy(piece.codecs, p->codecs, sizeof(piece.codecs));
+	if (!rc && p->data)
+		rc = add_bytes(c, p->data, p->bytes, &piece.data);
 	if (!rc)
 		rc = add_numbers(c, p->start, row->ndim);
 	if (!rc)
@@ -447,6 +463,7 @@ void ckpt_catalog_piece(const struct ckpt_catalog *c, size_t i, size_t k, struct
 		.extent = c->numbers + piece->box + row->ndim,
 		.strides = c->numbers + piece->box + 2 * row->ndim,
 		.first = piece->first,
+		.data = (const uint8_t *)text_at(c, piece->data),
 	};
 	memcpy(ret_piece->codecs, piece->codecs, sizeof(ret_piece->codecs));
 }

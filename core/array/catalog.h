@@ -15,6 +15,7 @@
 //	dcp          torch/distributed/checkpoint: metadata.py, filesystem.py. The file is .metadata
 //	zarr2        zarr-specs: docs/v2/v2.0.rst. The file is .zarray
 //	zarr3        zarr-specs: docs/v3/core, docs/v3/codecs. The file is zarr.json
+//	ocdbt        TensorStore's kvstore/ocdbt, "Storage format": arrays of zarr in a tree of keys. The file is manifest.ocdbt
 //
 // HDF5 is a fault with its reason: libhdf5 would run on hostile bytes in this process, and its use of memory and time was not
 // shown to be bounded.
@@ -67,6 +68,8 @@ struct ckpt_piece {
 	const uint64_t *start, *extent;        // ndim numbers each
 	const uint64_t *strides;               // ndim numbers, in elements
 	uint64_t first;
+	// Its bytes, where no range of the file has them as they are; offset is 0 then. NULL: they are in the file.
+	const uint8_t *data;
 };
 
 struct ckpt_catalog_array {

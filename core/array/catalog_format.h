@@ -15,6 +15,7 @@ struct ckpt_catalog_reading {
 	struct ckpt_source source;
 	uint8_t head[CKPT_CATALOG_HEAD]; // its first bytes, zeros behind the end
 	size_t head_len;
+	uint64_t spent; // see ckpt_catalog_spend()
 };
 
 // One format. Both are required. probe() neither blocks nor fails.
@@ -28,11 +29,15 @@ struct ckpt_catalog_format {
 
 extern const struct ckpt_catalog_format ckpt_catalog_npy, ckpt_catalog_safetensors, ckpt_catalog_zip,
 	ckpt_catalog_torch_legacy, ckpt_catalog_gguf, ckpt_catalog_dcp, ckpt_catalog_zarr2, ckpt_catalog_zarr3,
-	ckpt_catalog_hdf5;
+	ckpt_catalog_ocdbt, ckpt_catalog_hdf5;
 
 // The file breaks a rule. -EINVAL, or -ENOMEM.
 int ckpt_catalog_refuse(struct ckpt_catalog_reading *r, const char *field, const char *format, ...)
 	__attribute__((format(printf, 3, 4)));
+
+// So many bytes were looked at beside the file, or made of it: a format counts what a small file could ask for often. 0; -EINVAL
+// after ckpt_catalog_refuse(): more than CKPT_CATALOG_WORK_MAX by now; -ENOMEM.
+int ckpt_catalog_spend(struct ckpt_catalog_reading *r, uint64_t bytes);
 
 // An array without pieces; name_len bytes of its name, with any byte but NUL. Strings and shape are copied; tree NULL:
 // the path of the file. why may be NULL. -EINVAL: refused, as it is too large; -ENOMEM.
@@ -50,7 +55,7 @@ struct ckpt_catalog_entry {
 };
 int ckpt_catalog_add(struct ckpt_catalog_reading *r, const struct ckpt_catalog_entry *entry);
 // A piece of the array that was added last. file NULL: the file that is read. strides NULL: the box is stored in C order;
-// start NULL: it is the whole array. -EINVAL: refused, as the box is not in the array; -ENOMEM.
+// start NULL: it is the whole array. Its data is copied. -EINVAL: refused, as the box is not in the array; -ENOMEM.
 int ckpt_catalog_add_piece(struct ckpt_catalog_reading *r, const struct ckpt_piece *piece);
 // Why the array that was added last cannot be read as elements; its pieces, if it has some, stay. 0, -EINVAL, -ENOMEM.
 int ckpt_catalog_note(struct ckpt_catalog_reading *r, const char *format, ...) __attribute__((format(printf, 2, 3)));

@@ -8,19 +8,23 @@
 //	            both 2^64 - 1 where there is none
 //
 // An array is called like its directory, from the step on; one that is the step itself is called ".".
-#include "core/array/catalog_format.h"
+#include "core/array/catalog_zarr.h"
 
 #include "core/array/array_format.h"
 #include "core/base/json.h"
 #include "core/base/util.h"
 #include "core/limits.h"
 
+#include <stdio.h>
+
 #define JSON_BYTES_MAX CKPT_ARRAY_PIECE_MAX
 #define INDEX_BYTES_MAX (16u << 20)
 #define MISSING UINT64_MAX
+#define LISTED 1 // a result: the array is listed with its reason, and nothing more is to be done
 
 struct reading {
 	struct ckpt_catalog_reading *catalog;
+	const struct ckpt_zarr_place *place;
 	struct ckpt_catalog_entry entry;
 	uint64_t shape[CKPT_ARRAY_DIMS_MAX];
 	uint64_t chunk[CKPT_ARRAY_DIMS_MAX]; // that a file has
@@ -38,26 +42,42 @@ struct reading {
 
 // --- JSON -------------------------------------------------------------------------------------------------------------
 
-static int refuse(struct reading *r, const char *field)
+static int add_named(struct reading *r)
 {
-	return ckpt_catalog_refuse(r->catalog, field, "it is missing, or not what zarr writes");
+	r->entry.tree = r->place->tree;
+	r->entry.name = r->place->name;
+	r->entry.name_len = strlen(r->entry.name);
+	r->entry.format = r->place->format;
+	return ckpt_catalog_add(r->catalog, &r->entry);
 }
 
-static int load(struct ckpt_catalog_reading *catalog, json_t **ret_json)
+static int refuse(struct reading *r, const char *field)
 {
-	uint64_t bytes = catalog->source.bytes;
+	char why[128];
+	int rc;
+
+	if (!r->place->is_inside)
+		return ckpt_catalog_refuse(r->catalog, field, "it is missing, or not what zarr writes");
+	snprintf(why, sizeof(why), "its metadata is not what zarr writes: %s", field);
+	r->entry = (struct ckpt_catalog_entry){.why = why};
+	rc = add_named(r);
+	return rc ? rc : LISTED;
+}
+
+static int load(struct reading *r, json_t **ret_json)
+{
 	CLEANUP_FREE char *text = NULL;
 	int rc;
 
-	if (bytes > JSON_BYTES_MAX)
-		return ckpt_catalog_refuse(catalog, "JSON", "it is longer than %u bytes", JSON_BYTES_MAX);
-	text = malloc((size_t)bytes + 1);
-	rc = text ? ckpt_source_read(&catalog->source, 0, text, (size_t)bytes) : -ENOMEM;
-	if (rc)
-		return rc;
-	(void)ckpt_json_tame(text, (size_t)bytes);
-	rc = ckpt_json_load(text, (size_t)bytes, JSON_REJECT_DUPLICATES, NULL, ret_json);
-	return rc == -EINVAL ? ckpt_catalog_refuse(catalog, "JSON", "it is no JSON object") : rc;
+	if (r->place->json_len > JSON_BYTES_MAX)
+		return refuse(r, "JSON");
+	text = malloc(r->place->json_len + 1);
+	if (!text)
+		return -ENOMEM;
+	memcpy(text, r->place->json, r->place->json_len);
+	(void)ckpt_json_tame(text, r->place->json_len);
+	rc = ckpt_json_load(text, r->place->json_len, JSON_REJECT_DUPLICATES, NULL, ret_json);
+	return rc == -EINVAL ? refuse(r, "JSON") : rc;
 }
 
 // ndim numbers, none less than `least`.
@@ -237,11 +257,18 @@ static bool parse_key(const struct reading *r, const char *key, uint64_t place[C
 }
 
 // A piece of the array: the encoded chunk that begins at `start`.
-static int add_chunk(struct reading *r, const char *path, const uint64_t *start, uint64_t offset, uint64_t bytes)
+static int add_chunk(struct reading *r, const struct ckpt_zarr_value *v, const uint64_t *start)
 {
 	uint64_t extent[CKPT_ARRAY_DIMS_MAX], strides[CKPT_ARRAY_DIMS_MAX], step = 1;
 	struct ckpt_piece piece = {
-		.file = path, .offset = offset, .bytes = bytes, .start = start, .extent = extent, .strides = strides};
+		.file = v->file,
+		.offset = v->offset,
+		.bytes = v->bytes,
+		.start = start,
+		.extent = extent,
+		.strides = strides,
+		.data = v->data,
+	};
 
 	for (unsigned i = 0; i < r->entry.ndim; i++) {
 		if (start[i] >= r->shape[i])
@@ -253,7 +280,7 @@ static int add_chunk(struct reading *r, const char *path, const uint64_t *start,
 		step *= r->inner[r->order[i]];
 	}
 	memcpy(piece.codecs, r->codecs, sizeof(piece.codecs));
-	if (!r->codec_count && bytes != step * ckpt_dtype_width(r->entry.dtype)) {
+	if (!r->codec_count && v->bytes != step * ckpt_dtype_width(r->entry.dtype)) {
 		r->why = "a chunk has not as many bytes as its shape says";
 		return 0;
 	}
@@ -270,93 +297,103 @@ static uint64_t chunks_of_shard(const struct reading *r)
 }
 
 // 1: the shard is too short.
-static int read_index(struct reading *r, const char *path, uint64_t bytes, uint64_t count)
+static int read_index(struct reading *r, const struct ckpt_zarr_value *v, uint64_t count)
 {
 	const struct ckpt_catalog_files *files = r->catalog->files;
-	uint64_t index = count * 16 + (r->index_sum ? 4 : 0);
+	uint64_t index = count * 16 + (r->index_sum ? 4 : 0), at = r->index_first ? 0 : v->bytes - index;
 	struct ckpt_source source;
 	int rc;
 
-	if (bytes < index)
+	if (v->bytes < index)
 		return 1;
-	rc = files->open(files->arg, path, &source);
+	rc = ckpt_catalog_spend(r->catalog, index);
+	if (rc)
+		return rc;
+	if (v->data) {
+		memcpy(r->index, v->data + at, (size_t)count * 16);
+		return 0;
+	}
+	rc = files->open(files->arg, v->file, &source);
 	if (rc)
 		return rc == -ENOENT ? 1 : rc;
-	rc = ckpt_source_read(&source, r->index_first ? 0 : bytes - index, r->index, (size_t)count * 16);
+	rc = ckpt_source_read(&source, v->offset + at, r->index, (size_t)count * 16);
 	files->close(files->arg, &source);
 	return rc == -EINVAL || rc == -ENODATA ? 1 : rc;
 }
 
-static int add_shard(struct reading *r, const char *path, uint64_t bytes, const uint64_t *start)
+static int add_shard(struct reading *r, const struct ckpt_zarr_value *v, const uint64_t *start)
 {
 	uint64_t count = chunks_of_shard(r), at[CKPT_ARRAY_DIMS_MAX];
-	int rc = read_index(r, path, bytes, count);
+	int rc = read_index(r, v, count);
 
 	if (rc == 1)
 		r->why = "a shard is shorter than its index";
 	for (uint64_t k = 0; k < count && !rc; k++) {
 		uint64_t offset = r->index[2 * k], len = r->index[2 * k + 1], rest = k;
+		struct ckpt_zarr_value chunk = {v->file, v->offset + offset, len, v->data ? v->data + offset : NULL};
 
 		if (offset == MISSING && len == MISSING)
 			continue;
-		if (offset > bytes || len > bytes - offset) {
+		if (offset > v->bytes || len > v->bytes - offset) {
 			r->why = "a chunk lies outside of its shard";
 			return 0;
 		}
+		if (chunk.data)
+			chunk.offset = 0;
 		for (unsigned i = r->entry.ndim; i-- > 0;) {
 			uint64_t across = r->chunk[i] / r->inner[i];
 
 			at[i] = start[i] + rest % across * r->inner[i];
 			rest /= across;
 		}
-		rc = add_chunk(r, path, at, offset, len);
+		rc = add_chunk(r, &chunk, at);
 	}
 	return rc == 1 ? 0 : rc;
 }
 
-static int take_file(void *arg, const char *path, uint64_t bytes)
+static int take_key(void *arg, const char *key, const struct ckpt_zarr_value *value)
 {
 	uint64_t place[CKPT_ARRAY_DIMS_MAX];
 	struct reading *r = arg;
-	size_t dir = r->catalog->dir_len ? r->catalog->dir_len + 1 : 0;
 
-	if (r->why || strlen(path) <= dir || !parse_key(r, path + dir, place))
+	if (r->why || !parse_key(r, key, place))
 		return 0;
+	if (!value->file) {
+		r->why = "the file of a chunk is missing, or shorter than the chunk";
+		return 0;
+	}
 	for (unsigned i = 0; i < r->entry.ndim; i++)
 		if (__builtin_mul_overflow(place[i], r->chunk[i], &place[i]))
 			return 0;
-	return r->sharded ? add_shard(r, path, bytes, place) : add_chunk(r, path, place, 0, bytes);
+	return r->sharded ? add_shard(r, value, place) : add_chunk(r, value, place);
 }
 
 // --- The array --------------------------------------------------------------------------------------------------------
 
 static int add_array(struct reading *r)
 {
-	const struct ckpt_catalog_files *files = r->catalog->files;
 	uint64_t elements, bytes;
-	CLEANUP_FREE char *dir = strndup(r->catalog->path, r->catalog->dir_len);
 	int rc;
 
-	if (!dir)
-		return -ENOMEM;
 	if (!ckpt_array_elements(r->chunk, r->entry.ndim, &elements) ||
 	    __builtin_mul_overflow(elements, (uint64_t)16, &bytes))
 		return refuse(r, "chunks");
+	if (r->place->is_inside && !ckpt_array_elements(r->shape, r->entry.ndim, &elements))
+		return refuse(r, "shape");
 	if (r->sharded && chunks_of_shard(r) > INDEX_BYTES_MAX / 16)
 		r->entry.why = "its shards have too many chunks";
-	r->entry.tree = ".";
-	r->entry.name = *dir ? dir : ".";
-	r->entry.name_len = strlen(r->entry.name);
 	r->entry.shape = r->shape;
+	if (r->place->is_part)
+		r->entry.fill = NULL;
 	if (!r->entry.dtype && !r->entry.why)
 		r->entry.why = "its dtype has no equal here";
-	rc = ckpt_catalog_add(r->catalog, &r->entry);
+	rc = add_named(r);
 	if (rc || r->entry.why)
 		return rc;
 	r->index = r->sharded ? malloc((size_t)chunks_of_shard(r) * 16) : NULL;
 	if (r->sharded && !r->index)
 		return -ENOMEM;
-	rc = files->each(files->arg, dir, take_file, r);
+	rc = r->place->each(r->place->arg, take_key, r);
 	free(r->index);
 	return rc || !r->why ? rc : ckpt_catalog_note(r->catalog, "%s", r->why);
 }
@@ -463,27 +500,77 @@ static int read_version3(struct reading *r, const json_t *json)
 	return rc ? rc : add_array(r);
 }
 
-static int read_zarr(struct ckpt_catalog_reading *catalog, const char *format,
-		     int (*read)(struct reading *r, const json_t *json))
+int ckpt_catalog_read_zarr(struct ckpt_catalog_reading *catalog, int version, const struct ckpt_zarr_place *place)
 {
-	struct reading r = {.catalog = catalog, .entry.format = format};
+	struct reading r = {.catalog = catalog, .place = place};
 	json_t *json = NULL;
-	int rc = load(catalog, &json);
+	int rc = load(&r, &json);
 
 	if (!rc)
-		rc = read(&r, json);
+		rc = version == 2 ? read_version2(&r, json) : read_version3(&r, json);
 	json_decref(json);
-	return rc;
+	return rc == LISTED ? 0 : rc;
+}
+
+// --- Directories ------------------------------------------------------------------------------------------------------
+
+struct directory {
+	const struct ckpt_catalog_files *files;
+	const char *path;
+	size_t len; // of the path with its slash
+	int (*fn)(void *fn_arg, const char *key, const struct ckpt_zarr_value *value);
+	void *fn_arg;
+};
+
+static int take_file(void *arg, const char *path, uint64_t bytes)
+{
+	const struct directory *d = arg;
+
+	return strlen(path) <= d->len
+		       ? 0
+		       : d->fn(d->fn_arg, path + d->len, &(struct ckpt_zarr_value){path, 0, bytes, NULL});
+}
+
+static int each_file(void *arg, int (*fn)(void *, const char *, const struct ckpt_zarr_value *), void *fn_arg)
+{
+	struct directory *d = arg;
+
+	d->fn = fn;
+	d->fn_arg = fn_arg;
+	return d->files->each(d->files->arg, d->path, take_file, d);
+}
+
+static int read_directory(struct ckpt_catalog_reading *r, int version)
+{
+	CLEANUP_FREE char *dir = strndup(r->path, r->dir_len);
+	CLEANUP_FREE char *json = NULL;
+	struct directory d = {.files = r->files, .path = dir, .len = r->dir_len ? r->dir_len + 1 : 0};
+	struct ckpt_zarr_place place = {.tree = ".", .each = each_file, .arg = &d};
+	int rc;
+
+	if (!dir)
+		return -ENOMEM;
+	if (r->source.bytes > JSON_BYTES_MAX)
+		return ckpt_catalog_refuse(r, "JSON", "it is longer than %u bytes", JSON_BYTES_MAX);
+	json = malloc((size_t)r->source.bytes + 1);
+	rc = json ? ckpt_source_read(&r->source, 0, json, (size_t)r->source.bytes) : -ENOMEM;
+	if (rc)
+		return rc;
+	place.name = *dir ? dir : ".";
+	place.format = version == 2 ? "zarr2" : "zarr3";
+	place.json = json;
+	place.json_len = (size_t)r->source.bytes;
+	return ckpt_catalog_read_zarr(r, version, &place);
 }
 
 static int read_zarr2(struct ckpt_catalog_reading *r)
 {
-	return read_zarr(r, "zarr2", read_version2);
+	return read_directory(r, 2);
 }
 
 static int read_zarr3(struct ckpt_catalog_reading *r)
 {
-	return read_zarr(r, "zarr3", read_version3);
+	return read_directory(r, 3);
 }
 
 static bool is_zarr2(const struct ckpt_catalog_reading *r)

@@ -7,7 +7,8 @@
 #include <zstd.h>
 #include <zstd_errors.h>
 
-#define BLOCK_BYTES_LOG 17 // zstd's largest block
+#define BLOCK_BYTES_LOG 17    // zstd's largest block
+#define FOREIGN_WINDOW_LOG 23 // of a frame that another program wrote
 #define CKPT_ZSTD_HOWS 3
 
 struct ckpt_zstd {
@@ -119,4 +120,96 @@ int ckpt_zstd_decode(struct ckpt_zstd *z, const void *stored, uint32_t stored_by
 	if (ZSTD_isError(n) && ZSTD_getErrorCode(n) == ZSTD_error_memory_allocation)
 		return -ENOMEM;
 	return n == bytes ? 0 : -EBADMSG;
+}
+
+// --- Frames of others -------------------------------------------------------------------------------------------------
+
+struct unpacking {
+	ZSTD_DCtx *decoder;
+	uint8_t *plain;
+	size_t len, cap, max;
+};
+
+static int unpack_error(size_t n)
+{
+	switch (ZSTD_getErrorCode(n)) {
+	case ZSTD_error_memory_allocation:
+		return -ENOMEM;
+	case ZSTD_error_frameParameter_windowTooLarge:
+		return -EFBIG;
+	default:
+		return -EBADMSG;
+	}
+}
+
+// The room doubles up to one byte more than the limit: that one shows that there are more.
+static int unpack_all(struct unpacking *u, const void *stored, size_t stored_bytes)
+{
+	ZSTD_inBuffer in = {stored, stored_bytes, 0};
+	size_t n = 1;
+	int rc;
+
+	while (n) {
+		ZSTD_outBuffer out;
+		size_t in_before = in.pos;
+
+		rc = u->len == u->cap ? ckpt_grow((void **)&u->plain, &u->cap, MIN(u->len + 1, u->max + 1), 1) : 0;
+		if (rc)
+			return rc;
+		out = (ZSTD_outBuffer){u->plain, MIN(u->cap, u->max + 1), u->len};
+		n = ZSTD_decompressStream(u->decoder, &out, &in);
+		if (ZSTD_isError(n))
+			return unpack_error(n);
+		if (out.pos > u->max)
+			return -EFBIG;
+		if (n && out.pos == u->len && in.pos == in_before)
+			return -EBADMSG; // it ends in its midst
+		u->len = out.pos;
+	}
+	return in.pos == in.size ? 0 : -EBADMSG;
+}
+
+// A frame that says how much it holds takes no window: the library decodes it in one piece.
+static int unpack_known(struct unpacking *u, const void *stored, size_t stored_bytes, size_t bytes)
+{
+	size_t n;
+
+	if (ZSTD_findFrameCompressedSize(stored, stored_bytes) != stored_bytes)
+		return -EBADMSG;
+	u->plain = malloc(bytes + 1);
+	if (!u->plain)
+		return -ENOMEM;
+	n = ZSTD_decompressDCtx(u->decoder, u->plain, bytes, stored, stored_bytes);
+	if (ZSTD_isError(n))
+		return unpack_error(n);
+	u->len = n;
+	return 0;
+}
+
+int ckpt_zstd_unpack(const void *stored, size_t stored_bytes, size_t max, uint8_t **ret_plain, size_t *ret_bytes)
+{
+	unsigned long long says = ZSTD_getFrameContentSize(stored, stored_bytes);
+	struct unpacking u = {.max = max};
+	int rc;
+
+	if (says == ZSTD_CONTENTSIZE_ERROR)
+		return -EBADMSG;
+	if (says != ZSTD_CONTENTSIZE_UNKNOWN && says > max)
+		return -EFBIG;
+	u.decoder = ZSTD_createDCtx();
+	rc = u.decoder ? 0 : -ENOMEM;
+	if (!rc && says != ZSTD_CONTENTSIZE_UNKNOWN)
+		rc = unpack_known(&u, stored, stored_bytes, (size_t)says);
+	else if (!rc && ZSTD_isError(ZSTD_DCtx_setParameter(u.decoder, ZSTD_d_windowLogMax, FOREIGN_WINDOW_LOG)))
+		rc = -EBADMSG;
+	else if (!rc)
+		rc = unpack_all(&u, stored, stored_bytes);
+	ZSTD_freeDCtx(u.decoder);
+	if (rc) {
+		free(u.plain);
+		return rc;
+	}
+	*ret_plain = u.plain;
+	*ret_bytes = u.len;
+	return 0;
 }

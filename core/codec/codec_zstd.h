@@ -3,6 +3,7 @@
 // Threads: one at a time for each ckpt_zstd. Nothing blocks. Memory: about 1.5 MiB, whatever is given.
 #pragma once
 
+#include <stddef.h>
 #include <stdint.h>
 
 struct ckpt_zstd;
@@ -24,3 +25,7 @@ int ckpt_zstd_encode(struct ckpt_zstd *z, enum ckpt_zstd_how how, const void *pl
 // in the room may be written, too: the library is faster with room to spare.
 int ckpt_zstd_decode(struct ckpt_zstd *z, const void *stored, uint32_t stored_bytes, void *plain, uint32_t bytes,
 		     uint32_t room);
+
+// One frame of another program, which need not say how much it holds: malloc'ed into *ret_plain, for the caller. -EBADMSG: it is no
+// whole frame, or more than one; -EFBIG: it holds more than max bytes, or takes a window of more than 8 MiB; -ENOMEM.
+int ckpt_zstd_unpack(const void *stored, size_t stored_bytes, size_t max, uint8_t **ret_plain, size_t *ret_bytes);

@@ -1,5 +1,6 @@
 // Hostile files of each format of the catalog. The first byte chooses the file's name, and the second a part of it that is a
-// pickle: such an input stands in a zip as torch.save() writes one, so that mutations meet its opcodes.
+// pickle: such an input stands in a zip as torch.save() writes one, so that mutations meet its opcodes. Of OCDBT the inputs are the
+// bodies of a manifest and of nodes, which get lengths and checksums that are right.
 #include "tests/fuzz/replay.h"
 
 #include "tests/support/catalog_files.h"
@@ -7,9 +8,10 @@
 #include "core/base/util.h"
 
 #define HEAD_BYTES 2
+#define OCDBT "s/manifest.ocdbt"
 
-static const char *const names[] = {"a.npy",  "b.npz",       "c.safetensors", "d.pt",
-				    "e.gguf", "s/.metadata", "s/.zarray",     "s/zarr.json"};
+static const char *const names[] = {"a.npy",       "b.npz",     "c.safetensors", "d.pt", "e.gguf",
+				    "s/.metadata", "s/.zarray", "s/zarr.json",   OCDBT};
 
 static void wrap(struct ckpt_bytes *file, const uint8_t *data, size_t len)
 {
@@ -23,6 +25,31 @@ static void wrap(struct ckpt_bytes *file, const uint8_t *data, size_t len)
 	ckpt_sample_zip_end(&z, false);
 }
 
+// Bodies behind each other, with their lengths of two bytes: that of the manifest first. Nodes lie in one file, each at a multiple of
+// 256 bytes, so that a mutation can hardly lose it.
+static int read_ocdbt(const uint8_t *data, size_t len)
+{
+	static struct ckpt_sample_file files[] = {{.path = OCDBT}, {.path = "s/d/0"}};
+	static const uint8_t zeros[256];
+	struct ckpt_catalog *c;
+
+	files[0].bytes.len = files[1].bytes.len = 0;
+	for (int which = 0; len >= 2; which = 1) {
+		size_t body = MIN((size_t)ckpt_get16(data), len - 2);
+		struct ckpt_bytes *b = &files[which].bytes;
+
+		ckpt_sample_block(b, which ? CKPT_SAMPLE_NODE : CKPT_SAMPLE_MANIFEST, data + 2, body);
+		if (which)
+			ckpt_bytes_add(b, zeros, -b->len % 256);
+		data += 2 + body;
+		len -= 2 + body;
+	}
+	fuzz_assert(!ckpt_catalog_of_files(files, ARRAY_LEN(files), OCDBT, &c));
+	ckpt_walk_catalog_of(c, files, ARRAY_LEN(files));
+	ckpt_catalog_free(c);
+	return 0;
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len)
 {
 	static struct ckpt_bytes file;
@@ -30,6 +57,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len)
 
 	if (len < HEAD_BYTES)
 		return 0;
+	if (!strcmp(names[data[0] % ARRAY_LEN(names)], OCDBT))
+		return read_ocdbt(data + HEAD_BYTES, len - HEAD_BYTES);
 	file.len = file.zeros = 0;
 	if (data[1] % 2)
 		wrap(&file, data + HEAD_BYTES, len - HEAD_BYTES);

@@ -65,12 +65,16 @@ static int each_file(void *arg, const char *dir, int (*fn)(void *, const char *,
 
 static json_t *hex(const uint8_t *bytes, size_t len)
 {
-	char text[2 * 65536 + 1];
+	char *text = malloc(2 * len + 1);
+	json_t *json;
 
+	assert(text);
 	for (size_t i = 0; i < len; i++)
 		snprintf(text + 2 * i, 3, "%02x", bytes[i]);
 	text[2 * len] = '\0';
-	return json_string(text);
+	json = json_string(text);
+	free(text);
+	return json;
 }
 
 static json_t *numbers(const uint64_t *list, unsigned count)
@@ -88,9 +92,11 @@ static json_t *piece_of(const struct ckpt_piece *p, unsigned ndim)
 
 	for (int i = 0; i < CKPT_PIECE_CODECS_MAX && p->codecs[i]; i++)
 		json_array_append_new(codecs, json_string(ckpt_piece_codec_name(p->codecs[i])));
-	return json_pack("{s:s, s:I, s:I, s:o, s:o, s:o, s:o, s:I}", "file", p->file, "offset", (json_int_t)p->offset,
-			 "bytes", (json_int_t)p->bytes, "codecs", codecs, "start", numbers(p->start, ndim), "extent",
-			 numbers(p->extent, ndim), "strides", numbers(p->strides, ndim), "first", (json_int_t)p->first);
+	return json_pack("{s:s, s:I, s:I, s:o, s:o, s:o, s:o, s:I, s:o?}", "file", p->file, "offset",
+			 (json_int_t)p->offset, "bytes", (json_int_t)p->bytes, "codecs", codecs, "start",
+			 numbers(p->start, ndim), "extent", numbers(p->extent, ndim), "strides",
+			 numbers(p->strides, ndim), "first", (json_int_t)p->first, "data",
+			 p->data ? hex(p->data, (size_t)p->bytes) : NULL);
 }
 
 static void resolve(const struct ckpt_catalog_array *a, struct ckpt_piece *p, uint64_t *strides)

@@ -8,7 +8,7 @@ import zipfile
 import numpy as np
 import pytest
 from safetensors.numpy import save_file
-from support.catalog import by_name, catalog, read, same
+from support.catalog import by_name, catalog, decode, read, same
 
 torch = pytest.importorskip("torch")
 torch.set_num_threads(1)  # ranks are forked below
@@ -234,21 +234,6 @@ def test_dcp_with_hostile_metadata(tmp_path):
 
 
 # --- Zarr ---------------------------------------------------------------------------------------------------------------
-
-
-def decode(data, piece):
-    """zstd, gzip and zlib; blosc is only named."""
-    import gzip
-    import zlib
-
-    for codec in piece["codecs"]:
-        if codec == "crc32c":
-            data = data[:-4]
-        elif codec == "zstd":
-            data = subprocess.run(["zstd", "-dqc"], input=data, capture_output=True, check=True).stdout
-        else:
-            data = {"gzip": gzip.decompress, "zlib": zlib.decompress}[codec](data)
-    return data
 
 
 def write_zarr(path, driver, metadata, dtype, missing=False):

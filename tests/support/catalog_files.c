@@ -1,5 +1,8 @@
 #include "tests/support/catalog_files.h"
 
+#include "core/base/crc32c.h"
+#include "core/limits.h"
+
 #include <assert.h>
 #include <errno.h>
 #include <stdio.h>
@@ -33,15 +36,13 @@ static int each_name(void *arg, const char *dir, int (*fn)(void *, const char *,
 	return rc;
 }
 
-int ckpt_catalog_of_bytes(struct ckpt_bytes *b, const char *path, struct ckpt_catalog **ret_catalog)
+static int catalog_of(const struct ckpt_catalog_files *files, const char *path, struct ckpt_catalog **ret_catalog)
 {
-	const struct ckpt_catalog_files files = {open_bytes, close_bytes, each_name, b};
 	struct ckpt_catalog *c = NULL;
 	int rc = ckpt_catalog_new(&c);
 
-	b->reads = b->read_end = 0;
 	if (!rc)
-		rc = ckpt_catalog_read(c, &files, path);
+		rc = ckpt_catalog_read(c, files, path);
 	if (!rc)
 		rc = ckpt_catalog_end(c);
 	if (rc) {
@@ -52,11 +53,78 @@ int ckpt_catalog_of_bytes(struct ckpt_bytes *b, const char *path, struct ckpt_ca
 	return 0;
 }
 
+int ckpt_catalog_of_bytes(struct ckpt_bytes *b, const char *path, struct ckpt_catalog **ret_catalog)
+{
+	const struct ckpt_catalog_files files = {open_bytes, close_bytes, each_name, b};
+
+	b->reads = b->read_end = 0;
+	return catalog_of(&files, path, ret_catalog);
+}
+
+// --- Several files ----------------------------------------------------------------------------------------------------
+
+struct sample {
+	struct ckpt_sample_file *files;
+	size_t count;
+};
+
+static int open_sample(void *arg, const char *path, struct ckpt_source *ret_source)
+{
+	const struct sample *s = arg;
+
+	for (size_t i = 0; i < s->count; i++)
+		if (!strcmp(s->files[i].path, path)) {
+			*ret_source = ckpt_bytes_source(&s->files[i].bytes);
+			return 0;
+		}
+	return -ENOENT;
+}
+
+static int each_sample(void *arg, const char *dir, int (*fn)(void *, const char *, uint64_t), void *fn_arg)
+{
+	const struct sample *s = arg;
+	size_t len = strlen(dir);
+	int rc = 0;
+
+	for (size_t i = 0; i < s->count && !rc; i++) {
+		const struct ckpt_sample_file *f = &s->files[i];
+
+		if (!len || (!strncmp(f->path, dir, len) && f->path[len] == '/'))
+			rc = fn(fn_arg, f->path, f->bytes.len + f->bytes.zeros);
+	}
+	return rc;
+}
+
+int ckpt_catalog_of_files(struct ckpt_sample_file *files, size_t count, const char *path,
+			  struct ckpt_catalog **ret_catalog)
+{
+	struct sample sample = {files, count};
+	const struct ckpt_catalog_files step = {open_sample, close_bytes, each_sample, &sample};
+
+	for (size_t i = 0; i < count; i++)
+		files[i].bytes.reads = files[i].bytes.read_end = 0;
+	return catalog_of(&step, path, ret_catalog);
+}
+
+void ckpt_sample_block(struct ckpt_bytes *b, uint32_t magic, const void *body, size_t len)
+{
+	size_t begin = b->len;
+
+	ckpt_bytes_number(b, __builtin_bswap32(magic), 4);
+	ckpt_bytes_number(b, len + 18, 8);
+	ckpt_bytes_add(b, "\0\0", 2);
+	ckpt_bytes_add(b, body, len);
+	ckpt_bytes_number(b, ckpt_crc32c(0, b->data + begin, b->len - begin), 4);
+}
+
+// --- The walk ---------------------------------------------------------------------------------------------------------
+
 static void walk_piece(const struct ckpt_catalog_array *a, const struct ckpt_piece *p, uint64_t file_bytes)
 {
 	unsigned __int128 last = p->first;
 
-	assert(p->offset <= file_bytes && p->bytes <= file_bytes - p->offset);
+	assert(p->data ? !p->offset && p->bytes < CKPT_CATALOG_BYTES_MAX
+		       : p->offset <= file_bytes && p->bytes <= file_bytes - p->offset);
 	for (unsigned i = 0; i < a->ndim; i++) {
 		assert(p->start[i] <= a->shape[i] && p->extent[i] <= a->shape[i] - p->start[i]);
 		if (!p->extent[i])
@@ -68,7 +136,15 @@ static void walk_piece(const struct ckpt_catalog_array *a, const struct ckpt_pie
 		assert((last + 1) * ckpt_dtype_width(a->dtype) <= p->bytes);
 }
 
-void ckpt_walk_catalog(const struct ckpt_catalog *c, uint64_t file_bytes)
+static uint64_t bytes_of(const struct ckpt_sample_file *files, size_t count, const char *path)
+{
+	for (size_t i = 0; i < count; i++)
+		if (!strcmp(files[i].path, path))
+			return files[i].bytes.len + files[i].bytes.zeros;
+	return 0;
+}
+
+static void walk(const struct ckpt_catalog *c, const struct ckpt_sample_file *files, size_t count, uint64_t file_bytes)
 {
 	struct ckpt_catalog_array a;
 	struct ckpt_catalog_fault f;
@@ -80,11 +156,21 @@ void ckpt_walk_catalog(const struct ckpt_catalog *c, uint64_t file_bytes)
 		assert(a.why || a.dtype);
 		for (size_t k = 0; k < a.pieces; k++) {
 			ckpt_catalog_piece(c, i, k, &p);
-			walk_piece(&a, &p, file_bytes);
+			walk_piece(&a, &p, files ? bytes_of(files, count, p.file) : file_bytes);
 		}
 	}
 	for (size_t i = 0; i < ckpt_catalog_faults(c); i++) {
 		ckpt_catalog_fault(c, i, &f);
 		assert(*f.file && *f.field && *f.reason);
 	}
+}
+
+void ckpt_walk_catalog(const struct ckpt_catalog *c, uint64_t file_bytes)
+{
+	walk(c, NULL, 0, file_bytes);
+}
+
+void ckpt_walk_catalog_of(const struct ckpt_catalog *c, const struct ckpt_sample_file *files, size_t count)
+{
+	walk(c, files, count, 0);
 }
