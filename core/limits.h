@@ -38,14 +38,16 @@
 #define CKPT_ARRAYS_MAX (1u << 20)         // in one file
 #define CKPT_GGUF_HEADER_MAX ((uint64_t)256 << 20) // of a header, without strings that are skipped
 #define CKPT_CATALOG_BYTES_MAX (96u << 20)         // of memory, for the catalog of one version
-#define CKPT_CATALOG_WORK_MAX (1u << 30)  // bytes that are looked at for one file of it, beside the file itself
-#define CKPT_OCDBT_BYTES_MAX (64u << 20)  // of memory, for the keys of a database
-#define CKPT_OCDBT_NODE_MAX (40u << 20)   // of a node or a manifest, both as stored and as decoded
-#define CKPT_ARRAY_NAME_MAX 65535         // bytes
-#define CKPT_ARRAY_HEADER_MAX (16u << 20) // of safetensors; no model comes near
-#define CKPT_ARRAY_PIECE_MAX (1u << 20)   // of it, that is parsed at once
-#define CKPT_ARRAY_DEPTH_MAX 8            // of its JSON
-#define CKPT_ARRAY_NPY_HEADER_MAX 10000   // as NumPy reads
+#define CKPT_CATALOG_WORK_MAX (1u << 30)   // bytes that are looked at for one file of it, beside the file itself
+#define CKPT_LISTING_BYTES_MAX (32u << 20) // of memory, for the names of the files beside it
+#define CKPT_CATALOG_JSON_MAX (8u << 20)   // of a file; to parse it takes some 16 times as much memory
+#define CKPT_OCDBT_BYTES_MAX (64u << 20)   // of memory, for the keys of a database
+#define CKPT_OCDBT_NODE_MAX (40u << 20)    // of a node or a manifest, both as stored and as decoded
+#define CKPT_ARRAY_NAME_MAX 65535          // bytes
+#define CKPT_ARRAY_HEADER_MAX (16u << 20)  // of safetensors; no model comes near
+#define CKPT_ARRAY_PIECE_MAX (1u << 20)    // of it, that is parsed at once
+#define CKPT_ARRAY_DEPTH_MAX 8             // of its JSON
+#define CKPT_ARRAY_NPY_HEADER_MAX 10000    // as NumPy reads
 #define CKPT_ZIP_DIRECTORY_MAX (16u << 20)
 #define CKPT_TRACKER_BYTES_MAX (64u << 10) // a plain file up to this size is never seen in part (DESIGN.md section 1)
 #define CKPT_ERRORS_LINES_MAX 1000         // kept in .ckptfs/errors

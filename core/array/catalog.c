@@ -1,53 +1,21 @@
 // Rows of arrays, pieces and faults beside pools of text and numbers, in which they point by offset: so a catalog grows by
 // doubling few blocks, and its memory is counted in one place (room()).
-#include "core/array/catalog_format.h"
+#include "core/array/catalog_rows.h"
 
 #include "core/array/array_format.h"
+#include "core/base/json.h"
 #include "core/base/util.h"
 #include "core/limits.h"
 
 #include <stdarg.h>
 #include <stdio.h>
 
-#define NONE UINT32_MAX
 #define FAULTS_MAX 1000
-
-struct row {
-	const char *format;
-	uint32_t tree, name, why; // in text; why: NONE
-	uint32_t shape;           // in numbers
-	uint32_t fill;            // in text; NONE
-	uint32_t piece, pieces;   // of the pieces: the first, and how many
-	uint8_t dtype, ndim, big_endian;
-};
-
-struct piece {
-	uint64_t offset, bytes, first;
-	uint32_t file; // in text
-	uint32_t data; // in text; NONE
-	uint32_t box;  // in numbers: start, extent, strides
-	uint8_t codecs[CKPT_PIECE_CODECS_MAX];
-};
-
-struct fault {
-	uint32_t file, field, reason;
-};
-
-struct ckpt_catalog {
-	struct row *rows;
-	struct piece *pieces;
-	struct fault *faults;
-	char *text;
-	uint64_t *numbers;
-	size_t count, piece_count, fault_count, text_len, number_count;
-	size_t row_cap, piece_cap, fault_cap, text_cap, number_cap;
-	size_t bytes; // of all of these
-};
 
 static const struct ckpt_catalog_format *const formats[] = {
 	&ckpt_catalog_npy,   &ckpt_catalog_zip,  &ckpt_catalog_torch_legacy, &ckpt_catalog_safetensors,
 	&ckpt_catalog_gguf,  &ckpt_catalog_dcp,  &ckpt_catalog_zarr2,        &ckpt_catalog_zarr3,
-	&ckpt_catalog_ocdbt, &ckpt_catalog_hdf5,
+	&ckpt_catalog_ocdbt, &ckpt_catalog_hdf5, &ckpt_catalog_index,        &ckpt_catalog_descriptor,
 };
 
 const char *ckpt_piece_codec_name(enum ckpt_piece_codec codec)
@@ -95,7 +63,7 @@ static int add_bytes(struct ckpt_catalog *c, const void *bytes, size_t len, uint
 	return 0;
 }
 
-static int add_text(struct ckpt_catalog *c, const char *text, uint32_t *ret_at)
+int ckpt_catalog_add_text(struct ckpt_catalog *c, const char *text, uint32_t *ret_at)
 {
 	return add_bytes(c, text, strlen(text), ret_at);
 }
@@ -107,7 +75,7 @@ static int share_text(struct ckpt_catalog *c, const char *text, uint32_t last, u
 		*ret_at = last;
 		return 0;
 	}
-	return add_text(c, text, ret_at);
+	return ckpt_catalog_add_text(c, text, ret_at);
 }
 
 static int add_numbers(struct ckpt_catalog *c, const uint64_t *numbers, unsigned count)
@@ -126,18 +94,18 @@ static struct row *last_row(const struct ckpt_catalog *c)
 
 // --- What a format adds -----------------------------------------------------------------------------------------------
 
-static int add_fault(struct ckpt_catalog *c, const char *file, const char *field, const char *reason)
+int ckpt_catalog_add_fault(struct ckpt_catalog *c, const char *file, const char *field, const char *reason)
 {
 	struct fault f;
 	int rc;
 
 	if (c->fault_count == FAULTS_MAX)
 		return 0;
-	rc = add_text(c, file, &f.file);
+	rc = ckpt_catalog_add_text(c, file, &f.file);
 	if (!rc)
-		rc = add_text(c, field, &f.field);
+		rc = ckpt_catalog_add_text(c, field, &f.field);
 	if (!rc)
-		rc = add_text(c, reason, &f.reason);
+		rc = ckpt_catalog_add_text(c, reason, &f.reason);
 	if (!rc)
 		rc = room(c, &c->faults, &c->fault_cap, c->fault_count + 1, sizeof(f));
 	if (!rc)
@@ -154,7 +122,7 @@ int ckpt_catalog_refuse(struct ckpt_catalog_reading *r, const char *field, const
 	va_start(args, format);
 	vsnprintf(reason, sizeof(reason), format, args);
 	va_end(args);
-	rc = add_fault(r->catalog, r->path, field, reason);
+	rc = ckpt_catalog_add_fault(r->catalog, r->path, field, reason);
 	return rc ? rc : -EINVAL;
 }
 
@@ -295,6 +263,137 @@ int ckpt_catalog_add_piece(struct ckpt_catalog_reading *r, const struct ckpt_pie
 	return too_large(r, add_piece(r, row, &p));
 }
 
+// Of the axes, the first on which whole steps fit: so boxes are as large as they can be.
+int ckpt_catalog_add_flat(struct ckpt_catalog_reading *r, const struct ckpt_piece *piece, uint64_t first,
+			  uint64_t count)
+{
+	const struct row *row = last_row(r->catalog);
+	uint64_t shape[CKPT_ARRAY_DIMS_MAX], step[CKPT_ARRAY_DIMS_MAX + 1], start[CKPT_ARRAY_DIMS_MAX],
+		extent[CKPT_ARRAY_DIMS_MAX], done = 0, elements;
+	unsigned ndim = row->ndim, width = ckpt_dtype_width(row->dtype);
+	int rc = 0;
+
+	memcpy(shape, r->catalog->numbers + row->shape, ndim * sizeof(*shape));
+	if (!ckpt_array_elements(shape, ndim, &elements) || first > elements || count > elements - first)
+		return ckpt_catalog_refuse(r, "flat range", "%.128s has a piece outside of its shape",
+					   r->catalog->text + row->name);
+	step[ndim] = 1;
+	for (unsigned i = ndim; i-- > 0;)
+		step[i] = step[i + 1] * shape[i];
+	while (done < count && !rc) {
+		uint64_t at = first + done, n = 1;
+		struct ckpt_piece box = *piece;
+		unsigned axis = 0;
+
+		while (axis < ndim && (at % step[axis + 1] || count - done < step[axis + 1]))
+			axis++;
+		for (unsigned i = 0; i < ndim; i++) {
+			start[i] = i <= axis ? at / step[i + 1] % shape[i] : 0;
+			extent[i] = i < axis ? 1 : shape[i];
+		}
+		if (axis < ndim)
+			n = extent[axis] = MIN((count - done) / step[axis + 1], shape[axis] - start[axis]);
+		box.start = start;
+		box.extent = extent;
+		box.strides = NULL;
+		if (piece->codecs[0] || piece->data) {
+			box.first += done;
+		} else {
+			box.offset += done * width;
+			box.bytes = n * step[MIN(axis + 1, ndim)] * width;
+		}
+		rc = ckpt_catalog_add_piece(r, &box);
+		done += n * step[MIN(axis + 1, ndim)];
+		row = last_row(r->catalog);
+	}
+	return rc;
+}
+
+// --- What an index says -----------------------------------------------------------------------------------------------
+
+int ckpt_catalog_promise(struct ckpt_catalog_reading *r, const struct ckpt_catalog_promise *promise)
+{
+	struct ckpt_catalog *c = r->catalog;
+	const struct promise *last = c->promise_count ? &c->promises[c->promise_count - 1] : NULL;
+	struct promise p = {.file = NONE, .ndim = (uint8_t)promise->ndim};
+	int rc = share_text(c, r->path, last ? last->index : NONE, &p.index);
+
+	if (promise->name_len > CKPT_ARRAY_NAME_MAX || memchr(promise->name, '\0', promise->name_len))
+		return ckpt_catalog_refuse(r, "name", "the name of an array is too long, or has a NUL in it");
+	if (!rc)
+		rc = share_text(c, promise->tree, last ? last->tree : NONE, &p.tree);
+	if (!rc)
+		rc = add_bytes(c, promise->name, promise->name_len, &p.name);
+	if (!rc && promise->file)
+		rc = share_text(c, promise->file, last ? last->file : NONE, &p.file);
+	p.shape = (uint32_t)c->number_count;
+	if (!rc && promise->ndim <= CKPT_ARRAY_DIMS_MAX)
+		rc = add_numbers(c, promise->shape, promise->ndim);
+	if (!rc)
+		rc = room(c, &c->promises, &c->promise_cap, c->promise_count + 1, sizeof(p));
+	if (!rc)
+		c->promises[c->promise_count++] = p;
+	return too_large(r, rc);
+}
+
+int ckpt_catalog_covers(struct ckpt_catalog_reading *r, const char *tree)
+{
+	struct ckpt_catalog *c = r->catalog;
+	struct cover cover;
+	int rc = ckpt_catalog_add_text(c, r->path, &cover.index);
+
+	if (!rc)
+		rc = ckpt_catalog_add_text(c, tree, &cover.tree);
+	if (!rc)
+		rc = room(c, &c->covers, &c->cover_cap, c->cover_count + 1, sizeof(cover));
+	if (!rc)
+		c->covers[c->cover_count++] = cover;
+	return too_large(r, rc);
+}
+
+int ckpt_catalog_join(struct ckpt_catalog_reading *r, const char *from, const char *to)
+{
+	struct ckpt_catalog *c = r->catalog;
+	struct join join;
+	int rc = ckpt_catalog_add_text(c, from, &join.from);
+
+	if (!rc)
+		rc = share_text(c, to, c->join_count ? c->joins[c->join_count - 1].to : NONE, &join.to);
+	if (!rc)
+		rc = room(c, &c->joins, &c->join_cap, c->join_count + 1, sizeof(join));
+	if (!rc)
+		c->joins[c->join_count++] = join;
+	return too_large(r, rc);
+}
+
+int ckpt_catalog_tell(struct ckpt_catalog_reading *r, const char *field, const char *format, ...)
+{
+	char reason[256];
+	va_list args;
+
+	va_start(args, format);
+	vsnprintf(reason, sizeof(reason), format, args);
+	va_end(args);
+	return ckpt_catalog_add_fault(r->catalog, r->path, field, reason);
+}
+
+int ckpt_catalog_load_json(struct ckpt_catalog_reading *r, json_t **ret_json)
+{
+	uint64_t bytes = r->source.bytes;
+	CLEANUP_FREE char *text = NULL;
+	int rc;
+
+	if (bytes > CKPT_CATALOG_JSON_MAX)
+		return ckpt_catalog_refuse(r, "JSON", "it is longer than %u bytes", CKPT_CATALOG_JSON_MAX);
+	text = malloc((size_t)bytes + 1);
+	rc = text ? ckpt_source_read(&r->source, 0, text, (size_t)bytes) : -ENOMEM;
+	if (rc)
+		return rc;
+	(void)ckpt_json_tame(text, (size_t)bytes);
+	rc = ckpt_json_load(text, (size_t)bytes, JSON_REJECT_DUPLICATES, NULL, ret_json);
+	return rc == -EINVAL ? ckpt_catalog_refuse(r, "JSON", "it is no JSON, or has a name twice") : rc;
+}
+
 // --- One file ---------------------------------------------------------------------------------------------------------
 
 // The state before a file; memory stays, for the next one. The fault that the file left stays, too.
@@ -312,11 +411,14 @@ static int take_back(struct ckpt_catalog_reading *r, const struct ckpt_catalog *
 			has_fault = false;
 	}
 	c->count = before->count;
+	c->promise_count = before->promise_count;
+	c->join_count = before->join_count;
+	c->cover_count = before->cover_count;
 	c->piece_count = before->piece_count;
 	c->number_count = before->number_count;
 	c->text_len = before->text_len;
 	c->fault_count = before->fault_count;
-	return has_fault ? add_fault(c, r->path, field, reason) : 0;
+	return has_fault ? ckpt_catalog_add_fault(c, r->path, field, reason) : 0;
 }
 
 static const struct ckpt_catalog_format *find_format(const struct ckpt_catalog_reading *r)
@@ -381,45 +483,12 @@ void ckpt_catalog_free(struct ckpt_catalog *c)
 	free(c->rows);
 	free(c->pieces);
 	free(c->faults);
+	free(c->promises);
+	free(c->joins);
+	free(c->covers);
 	free(c->text);
 	free(c->numbers);
 	free(c);
-}
-
-// qsort_r(3)'s: the trees are equal where they stand at one place, as rows of one file share it.
-static int by_name(const void *one, const void *other, void *arg)
-{
-	const struct ckpt_catalog *c = arg;
-	const struct row *a = &c->rows[*(const uint32_t *)one], *b = &c->rows[*(const uint32_t *)other];
-	int order = a->tree == b->tree ? 0 : strcmp(c->text + a->tree, c->text + b->tree);
-
-	if (!order)
-		order = strcmp(c->text + a->name, c->text + b->name);
-	return order ? order : a < b ? -1 : a > b;
-}
-
-int ckpt_catalog_end(struct ckpt_catalog *c)
-{
-	CLEANUP_FREE uint32_t *order = ckpt_calloc(c->count + 1, sizeof(*order));
-	uint32_t why = NONE;
-	int rc;
-
-	if (!order)
-		return -ENOMEM;
-	for (uint32_t i = 0; i < c->count; i++)
-		order[i] = i;
-	qsort_r(order, c->count, sizeof(*order), by_name, c);
-	for (size_t i = 1; i < c->count; i++) {
-		struct row *a = &c->rows[order[i - 1]], *b = &c->rows[order[i]];
-
-		if (strcmp(c->text + a->tree, c->text + b->tree) || strcmp(c->text + a->name, c->text + b->name))
-			continue;
-		rc = why == NONE ? add_text(c, "another array has the same name", &why) : 0;
-		if (rc)
-			return rc == -EFBIG ? -ENOMEM : rc;
-		b->why = why;
-	}
-	return 0;
 }
 
 size_t ckpt_catalog_count(const struct ckpt_catalog *c)

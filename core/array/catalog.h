@@ -16,6 +16,9 @@
 //	zarr2        zarr-specs: docs/v2/v2.0.rst. The file is .zarray
 //	zarr3        zarr-specs: docs/v3/core, docs/v3/codecs. The file is zarr.json
 //	ocdbt        TensorStore's kvstore/ocdbt, "Storage format": arrays of zarr in a tree of keys. The file is manifest.ocdbt
+//	index        Hugging Face's *.safetensors.index.json and *.bin.index.json: the files that it names become one tree, called like it
+//	             without ".index.json"; names that it has and the files lack, and the other way round, are its faults
+//	descriptor   arrays.json, for programs that write raw bytes: catalog_descriptor.c has its form
 //
 // HDF5 is a fault with its reason: libhdf5 would run on hostile bytes in this process, and its use of memory and time was not
 // shown to be bounded.
@@ -97,7 +100,7 @@ void ckpt_catalog_free(struct ckpt_catalog *c);          // NULL is fine
 // Adds the arrays of the file at path, if its format is one of those above; one that belongs to another file's format (a chunk)
 // adds nothing. 0, also for a file that breaks rules; -ENOMEM; what the sources say. After an error the catalog is as before.
 int ckpt_catalog_read(struct ckpt_catalog *c, const struct ckpt_catalog_files *files, const char *path);
-// After the last file: finds names that repeat. 0, -ENOMEM.
+// After the last file: joins trees and compares them with what indices say; finds names that repeat. 0, -ENOMEM.
 int ckpt_catalog_end(struct ckpt_catalog *c);
 
 size_t ckpt_catalog_count(const struct ckpt_catalog *c);

@@ -7,13 +7,11 @@
 //	_StorageInfo       relative_path, offset, length: bytes of a file beside it; transform_descriptors: what was done to them
 //
 // and these bytes are a torch.save() of the chunk. They are not read for the catalog: ckpt_piece_resolve() does that for one.
-#include "core/array/catalog_format.h"
+#include "core/array/catalog_listing.h"
 
 #include "core/array/pickle.h"
 #include "core/base/util.h"
 #include "core/limits.h"
-
-#include <stdio.h>
 
 #define ATTRIBUTES_MAX 64    // of an object
 #define STORED_NAME_MAX 1024 // bytes; names are compared often
@@ -22,73 +20,13 @@ struct stored { // a pair of storage_data
 	ckpt_value name, offset, info;
 };
 
-struct file {
-	char *path; // in the step
-	uint64_t bytes;
-};
-
 struct reading {
 	struct ckpt_catalog_reading *catalog;
 	struct ckpt_pickle *pickle;
 	struct stored *stored; // sorted by name and offset
 	size_t stored_count, stored_cap;
-	struct file *files; // sorted by path
-	size_t file_count, file_cap, path_bytes;
-	char *path; // CKPT_ARRAY_NAME_MAX + 1 bytes, to look one up
+	struct ckpt_listing listing;
 };
-
-// --- Files beside it --------------------------------------------------------------------------------------------------
-
-static int by_path(const void *one, const void *other)
-{
-	return strcmp(((const struct file *)one)->path, ((const struct file *)other)->path);
-}
-
-static int take_file(void *arg, const char *path, uint64_t bytes)
-{
-	struct reading *r = arg;
-	int rc;
-
-	r->path_bytes += strlen(path) + 1;
-	if (r->path_bytes > CKPT_CATALOG_BYTES_MAX)
-		return ckpt_catalog_refuse(r->catalog, "directory", "it has too many files");
-	rc = ckpt_grow((void **)&r->files, &r->file_cap, r->file_count + 1, sizeof(*r->files));
-	if (rc)
-		return rc;
-	r->files[r->file_count] = (struct file){strdup(path), bytes};
-	if (!r->files[r->file_count].path)
-		return -ENOMEM;
-	r->file_count++;
-	return 0;
-}
-
-static int list_files(struct reading *r)
-{
-	const struct ckpt_catalog_files *files = r->catalog->files;
-	CLEANUP_FREE char *dir = strndup(r->catalog->path, r->catalog->dir_len);
-	int rc = dir ? files->each(files->arg, dir, take_file, r) : -ENOMEM;
-
-	if (!rc && r->file_count)
-		qsort(r->files, r->file_count, sizeof(*r->files), by_path);
-	return rc;
-}
-
-// The file that relative_path names: only those that are there can be.
-static const struct file *find_file(struct reading *r, ckpt_value relative_path)
-{
-	struct file want = {.path = r->path};
-	size_t dir = r->catalog->dir_len, len;
-	const char *name = ckpt_value_text(r->pickle, relative_path, &len);
-
-	if (!name || memchr(name, '\0', len) || len + dir + 1 > CKPT_ARRAY_NAME_MAX || !r->file_count)
-		return NULL;
-	memcpy(r->path, r->catalog->path, dir);
-	if (dir)
-		r->path[dir++] = '/';
-	memcpy(r->path + dir, name, len);
-	r->path[dir + len] = '\0';
-	return bsearch(&want, r->files, r->file_count, sizeof(want), by_path);
-}
 
 // --- storage_data -----------------------------------------------------------------------------------------------------
 
@@ -207,11 +145,15 @@ static enum ckpt_dtype dtype_of(const struct ckpt_pickle *p, ckpt_value tensor)
 static const char *take_place(struct reading *r, const struct stored *stored, struct ckpt_piece *piece)
 {
 	const struct ckpt_pickle *p = r->pickle;
-	const struct file *file;
+	const struct ckpt_listed *file;
+	const char *path;
+	size_t len;
 
 	if (!stored)
 		return "storage_data lacks a piece of it";
-	file = find_file(r, attribute(p, stored->info, "relative_path"));
+	// Only files that are there can be named.
+	path = ckpt_value_text(p, attribute(p, stored->info, "relative_path"), &len);
+	file = path ? ckpt_listing_beside(&r->listing, r->catalog, path, len) : NULL;
 	if (!file)
 		return "the file of a piece is missing";
 	if (!ckpt_value_size(p, attribute(p, stored->info, "offset"), &piece->offset) ||
@@ -317,8 +259,7 @@ static int read_all(struct reading *r)
 	ckpt_value root;
 	int rc;
 
-	r->path = malloc(CKPT_ARRAY_NAME_MAX + 1);
-	if (!tree || !r->path)
+	if (!tree)
 		return -ENOMEM;
 	rc = ckpt_pickle_read(&r->catalog->source, 0, r->catalog->source.bytes, &r->pickle, NULL, &fault);
 	if (rc == -EINVAL)
@@ -330,7 +271,7 @@ static int read_all(struct reading *r)
 	if (!ckpt_value_is_global(r->pickle, ckpt_value_callee(r->pickle, root),
 				  "torch.distributed.checkpoint.metadata Metadata"))
 		return ckpt_catalog_refuse(r->catalog, "pickle", "it is no Metadata of torch.distributed.checkpoint");
-	rc = list_files(r);
+	rc = ckpt_listing_read(r->catalog, &r->listing);
 	if (!rc)
 		rc = take_stored(r, attribute(r->pickle, root, "storage_data"));
 	return rc ? rc : add_all(r, attribute(r->pickle, root, "state_dict_metadata"), tree);
@@ -342,11 +283,8 @@ static int read_dcp(struct ckpt_catalog_reading *catalog)
 	int rc = read_all(&r);
 
 	ckpt_pickle_free(r.pickle);
-	for (size_t i = 0; i < r.file_count; i++)
-		free(r.files[i].path);
-	free(r.files);
+	ckpt_listing_done(&r.listing);
 	free(r.stored);
-	free(r.path);
 	return rc;
 }
 

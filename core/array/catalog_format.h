@@ -29,7 +29,7 @@ struct ckpt_catalog_format {
 
 extern const struct ckpt_catalog_format ckpt_catalog_npy, ckpt_catalog_safetensors, ckpt_catalog_zip,
 	ckpt_catalog_torch_legacy, ckpt_catalog_gguf, ckpt_catalog_dcp, ckpt_catalog_zarr2, ckpt_catalog_zarr3,
-	ckpt_catalog_ocdbt, ckpt_catalog_hdf5;
+	ckpt_catalog_ocdbt, ckpt_catalog_hdf5, ckpt_catalog_index, ckpt_catalog_descriptor;
 
 // The file breaks a rule. -EINVAL, or -ENOMEM.
 int ckpt_catalog_refuse(struct ckpt_catalog_reading *r, const char *field, const char *format, ...)
@@ -57,8 +57,37 @@ int ckpt_catalog_add(struct ckpt_catalog_reading *r, const struct ckpt_catalog_e
 // A piece of the array that was added last. file NULL: the file that is read. strides NULL: the box is stored in C order;
 // start NULL: it is the whole array. Its data is copied. -EINVAL: refused, as the box is not in the array; -ENOMEM.
 int ckpt_catalog_add_piece(struct ckpt_catalog_reading *r, const struct ckpt_piece *piece);
+// The same of the elements [first, first + count) of the array in C order, which lie behind each other in the piece: as so many boxes as
+// that takes, two for each axis at most. The piece has no box of its own. -EINVAL also: they are not in the array.
+int ckpt_catalog_add_flat(struct ckpt_catalog_reading *r, const struct ckpt_piece *piece, uint64_t first,
+			  uint64_t count);
 // Why the array that was added last cannot be read as elements; its pieces, if it has some, stay. 0, -EINVAL, -ENOMEM.
 int ckpt_catalog_note(struct ckpt_catalog_reading *r, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+// What an index says of arrays that other files have. ckpt_catalog_end() compares: what is not so is a fault of the index.
+//
+// An array of this name is in tree, or in "." as TREE/NAME. file NULL: it is not said which one; ndim SHAPE_UNKNOWN: likewise.
+#define CKPT_SHAPE_UNKNOWN 255u
+struct ckpt_catalog_promise {
+	const char *tree, *name;
+	size_t name_len;
+	const char *file;
+	unsigned ndim;
+	const uint64_t *shape;
+};
+int ckpt_catalog_promise(struct ckpt_catalog_reading *r,
+			 const struct ckpt_catalog_promise *promise); // 0, -EINVAL, -ENOMEM
+// All arrays of tree are among those that were promised.
+int ckpt_catalog_covers(struct ckpt_catalog_reading *r, const char *tree);
+// The arrays of the tree `from`, a file, are of the tree `to`.
+int ckpt_catalog_join(struct ckpt_catalog_reading *r, const char *from, const char *to);
+// A fault that costs no array.
+int ckpt_catalog_tell(struct ckpt_catalog_reading *r, const char *field, const char *format, ...)
+	__attribute__((format(printf, 3, 4)));
+
+// The JSON of the file, with what Python writes beside JSON: *ret_json is the caller's. -EINVAL: refused.
+struct json_t;
+int ckpt_catalog_load_json(struct ckpt_catalog_reading *r, struct json_t **ret_json);
 
 // torch's formats. The names are those of pickles: "float32".
 enum ckpt_dtype ckpt_torch_dtype(const char *name, size_t len);

@@ -82,7 +82,7 @@ static size_t first_of(const struct range *g)
 static struct ckpt_zarr_value value_of(const struct ckpt_ocdbt *t, const struct ckpt_ocdbt_entry *e)
 {
 	return (struct ckpt_zarr_value){
-		.file = e->file == NONE ? NULL : t->files[e->file].path,
+		.file = e->file == NONE ? NULL : t->listing.files[e->file].path,
 		.offset = e->offset,
 		.bytes = e->bytes,
 		.data = e->data == NONE ? NULL : (const uint8_t *)t->text + e->data,

@@ -255,47 +255,11 @@ static int read_block(struct reading *r, const struct ckpt_source *source, uint6
 
 // --- Data files -------------------------------------------------------------------------------------------------------
 
-static int by_path(const void *one, const void *other)
+static uint32_t find_file(const struct ckpt_ocdbt *t, const char *path)
 {
-	return strcmp(((const struct ckpt_ocdbt_file *)one)->path, ((const struct ckpt_ocdbt_file *)other)->path);
-}
+	const struct ckpt_listed *found = ckpt_listing_find(&t->listing, path);
 
-static int take_file(void *arg, const char *path, uint64_t bytes)
-{
-	struct reading *r = arg;
-	struct ckpt_ocdbt *t = r->table;
-	int rc = room(r, &t->files, &t->file_cap, t->file_count + 1, sizeof(*t->files));
-
-	t->bytes += strlen(path) + 1;
-	if (!rc && t->bytes > CKPT_OCDBT_BYTES_MAX)
-		rc = ckpt_catalog_refuse(t->reading, "directory", "it has too many files");
-	if (rc)
-		return rc;
-	t->files[t->file_count] = (struct ckpt_ocdbt_file){strdup(path), bytes};
-	if (!t->files[t->file_count].path)
-		return -ENOMEM;
-	t->file_count++;
-	return 0;
-}
-
-static int list_files(struct reading *r)
-{
-	struct ckpt_ocdbt *t = r->table;
-	const struct ckpt_catalog_files *files = t->reading->files;
-	CLEANUP_FREE char *dir = strndup(t->reading->path, t->reading->dir_len);
-	int rc = dir ? files->each(files->arg, dir, take_file, r) : -ENOMEM;
-
-	if (!rc && t->file_count)
-		qsort(t->files, t->file_count, sizeof(*t->files), by_path);
-	return rc;
-}
-
-static uint32_t find_file(const struct ckpt_ocdbt *t, char *path)
-{
-	struct ckpt_ocdbt_file want = {.path = path}, *found;
-
-	found = t->file_count ? bsearch(&want, t->files, t->file_count, sizeof(want), by_path) : NULL;
-	return found ? (uint32_t)(found - t->files) : NONE;
+	return found ? (uint32_t)(found - t->listing.files) : NONE;
 }
 
 // The directory and the bases of the nodes above, in r->path.
@@ -354,7 +318,8 @@ static uint32_t place_of(const struct reading *r, const struct data_files *files
 {
 	uint32_t file = id < files->count ? files->list[id].file : NONE;
 
-	if (file != NONE && (offset > r->table->files[file].bytes || bytes > r->table->files[file].bytes - offset))
+	if (file != NONE &&
+	    (offset > r->table->listing.files[file].bytes || bytes > r->table->listing.files[file].bytes - offset))
 		return NONE;
 	return file;
 }
@@ -523,7 +488,7 @@ static int read_body(struct reading *r, struct bytes b, const struct ref *ref)
 		return rc;
 	return ckpt_catalog_refuse(r->table->reading, "B+tree node",
 				   "%s, byte %llu: its body breaks a rule, or a file is missing that it names",
-				   r->table->files[ref->file].path, (unsigned long long)ref->offset);
+				   r->table->listing.files[ref->file].path, (unsigned long long)ref->offset);
 }
 
 static int read_node(struct reading *r, const struct ref *ref)
@@ -532,7 +497,7 @@ static int read_node(struct reading *r, const struct ref *ref)
 	uint8_t *memory = NULL;
 	struct ckpt_source source;
 	struct bytes body;
-	int rc = files->open(files->arg, r->table->files[ref->file].path, &source);
+	int rc = files->open(files->arg, r->table->listing.files[ref->file].path, &source);
 
 	if (rc)
 		return rc;
@@ -612,8 +577,8 @@ static int read_numbered(struct reading *r)
 	struct ckpt_source source;
 	int rc;
 
-	for (size_t i = t->file_count; i-- > 0;) {
-		const char *path = t->files[i].path;
+	for (size_t i = t->listing.count; i-- > 0;) {
+		const char *path = t->listing.files[i].path;
 
 		if (strlen(path) != head + 16 || memcmp(path, r->path, head) || strspn(path + head, digits) != 16)
 			continue;
@@ -660,7 +625,7 @@ int ckpt_ocdbt_read(struct ckpt_catalog_reading *catalog, struct ckpt_ocdbt *ret
 	*ret_table = (struct ckpt_ocdbt){.reading = catalog};
 	r.path = malloc(catalog->dir_len + 1 + PATH_MAX_ + 1);
 	r.key = malloc(PATH_MAX_ + 1);
-	rc = r.path && r.key ? list_files(&r) : -ENOMEM;
+	rc = r.path && r.key ? ckpt_listing_read(catalog, &ret_table->listing) : -ENOMEM;
 	if (!rc)
 		rc = read_manifest(&r, &catalog->source, false);
 	free(r.stack);
@@ -671,9 +636,7 @@ int ckpt_ocdbt_read(struct ckpt_catalog_reading *catalog, struct ckpt_ocdbt *ret
 
 void ckpt_ocdbt_done(struct ckpt_ocdbt *t)
 {
-	for (size_t i = 0; i < t->file_count; i++)
-		free(t->files[i].path);
-	free(t->files);
+	ckpt_listing_done(&t->listing);
 	free(t->entries);
 	free(t->text);
 }

@@ -1,5 +1,6 @@
 """What the catalog says of files that the frameworks' own libraries have written: every element of every array is where it says."""
 
+import json
 import random
 import subprocess
 import warnings
@@ -406,3 +407,46 @@ def test_torch_with_hostile_pickles(tmp_path):
     for array in found["arrays"]:
         size = (tmp_path / array["tree"]).stat().st_size
         assert all(p["offset"] + p["bytes"] <= size for p in array["pieces"])
+
+
+# --- Models in several files, and raw bytes -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", ["model.safetensors", "pytorch_model.bin"])
+def test_files_of_an_index_are_one_model(tmp_path, kind):
+    want = {f"layers.{i}.weight": random_tensor(torch.bfloat16, 3, i + 1) for i in range(9)}
+    stem, _, end = kind.partition(".")
+    names = [f"{stem}-0000{k + 1}-of-00003.{end}" for k in range(3)]
+    for k, name in enumerate(names):
+        part = dict(list(want.items())[k::3])
+        if end == "bin":
+            torch.save(part, tmp_path / name)
+        else:
+            from safetensors.torch import save_file as save_tensors
+
+            save_tensors(part, tmp_path / name)
+    weight_map = {n: names[i % 3] for i, n in enumerate(want)}
+    (tmp_path / f"{kind}.index.json").write_text(json.dumps({"metadata": {"total_size": 1}, "weight_map": weight_map}))
+    found = by_name(catalog(tmp_path, *names, f"{kind}.index.json"))
+    check(tmp_path, found, want)
+    assert {a["tree"] for a in found.values()} == {kind}
+    (tmp_path / names[1]).unlink()
+    found = catalog(tmp_path, f"{kind}.index.json", names[0], names[2])
+    missing = sorted(f[2].split(",")[0] for f in found["faults"] if f[1] == "Missing")
+    assert missing == sorted(n for n, file in weight_map.items() if file == names[1]) and len(found["arrays"]) == 6
+    assert [f for f in found["faults"] if f[1] == "weight_map"][0][2] == f"the file {names[1]} is missing"
+
+
+def test_arrays_json(tmp_path):
+    values = np.arange(60, dtype=np.float32).reshape(3, 4, 5)
+    (tmp_path / "a.bin").write_bytes(b"head" + values.tobytes()[:88])
+    (tmp_path / "b.bin").write_bytes(values.tobytes()[88:])
+    turned = np.ascontiguousarray(values.transpose(2, 0, 1))
+    (tmp_path / "c.bin").write_bytes(turned.tobytes())
+    step = {"arrays": [
+        {"name": "flat", "dtype": "f32", "shape": [3, 4, 5], "pieces": [
+            {"file": "a.bin", "offset": 4, "flat": [0, 22]}, {"file": "b.bin", "offset": 0, "flat": [22, 60]}]},
+        {"name": "turned", "dtype": "float32", "shape": [3, 4, 5], "pieces": [{"file": "c.bin", "offset": 0, "strides": [4, 1, 12]}]},
+    ]}  # fmt: skip
+    (tmp_path / "arrays.json").write_text(json.dumps(step))
+    check(tmp_path, by_name(catalog(tmp_path, "arrays.json")), {"flat": values, "turned": values})

@@ -36,13 +36,14 @@ static int each_name(void *arg, const char *dir, int (*fn)(void *, const char *,
 	return rc;
 }
 
-static int catalog_of(const struct ckpt_catalog_files *files, const char *path, struct ckpt_catalog **ret_catalog)
+static int catalog_of(const struct ckpt_catalog_files *files, const char *const *paths, size_t count,
+		      struct ckpt_catalog **ret_catalog)
 {
 	struct ckpt_catalog *c = NULL;
 	int rc = ckpt_catalog_new(&c);
 
-	if (!rc)
-		rc = ckpt_catalog_read(c, files, path);
+	for (size_t i = 0; i < count && !rc; i++)
+		rc = ckpt_catalog_read(c, files, paths[i]);
 	if (!rc)
 		rc = ckpt_catalog_end(c);
 	if (rc) {
@@ -58,10 +59,12 @@ int ckpt_catalog_of_bytes(struct ckpt_bytes *b, const char *path, struct ckpt_ca
 	const struct ckpt_catalog_files files = {open_bytes, close_bytes, each_name, b};
 
 	b->reads = b->read_end = 0;
-	return catalog_of(&files, path, ret_catalog);
+	return catalog_of(&files, &path, 1, ret_catalog);
 }
 
 // --- Several files ----------------------------------------------------------------------------------------------------
+
+#define SAMPLES_MAX 32
 
 struct sample {
 	struct ckpt_sample_file *files;
@@ -101,9 +104,15 @@ int ckpt_catalog_of_files(struct ckpt_sample_file *files, size_t count, const ch
 	struct sample sample = {files, count};
 	const struct ckpt_catalog_files step = {open_sample, close_bytes, each_sample, &sample};
 
-	for (size_t i = 0; i < count; i++)
+	const char *paths[SAMPLES_MAX] = {path};
+
+	assert(count <= SAMPLES_MAX);
+	for (size_t i = 0; i < count; i++) {
 		files[i].bytes.reads = files[i].bytes.read_end = 0;
-	return catalog_of(&step, path, ret_catalog);
+		if (!path)
+			paths[i] = files[i].path;
+	}
+	return catalog_of(&step, paths, path ? 1 : count, ret_catalog);
 }
 
 void ckpt_sample_block(struct ckpt_bytes *b, uint32_t magic, const void *body, size_t len)

@@ -8,7 +8,7 @@
 
 // A catalog of the one file, ended. What ckpt_catalog_read() says of it.
 int ckpt_catalog_of_bytes(struct ckpt_bytes *b, const char *path, struct ckpt_catalog **ret_catalog);
-// The same of one file among others. Each has its own bytes; there are no further ones.
+// The same of one file among others, or with path NULL of all of them. Each has its own bytes; there are no further ones.
 struct ckpt_sample_file {
 	const char *path;
 	struct ckpt_bytes bytes;

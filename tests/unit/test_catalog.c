@@ -645,13 +645,18 @@ static void put_sample(int which)
 	case 5:
 		put_text(ZARR2("[3,2]", "[2,2]", "\"<f4\"", ""));
 		return;
-	default:
+	case 6:
 		put_text(ZARR3("[4]", "[4]", SHARDED("[2]")));
+		return;
+	default:
+		put_text("{\"arrays\":[{\"name\":\"w\",\"dtype\":\"i8\",\"shape\":[2,2],"
+			 "\"pieces\":[{\"file\":\"0\",\"flat\":[0,3]},{\"file\":\"0\",\"start\":[1,1],\"extent\":[1,1]}"
+			 "]}]}");
 	}
 }
 
-static const char *const paths[] = {"a.npy",       "a.safetensors", "a.pt",       "a.gguf",
-				    "s/.metadata", "s/.zarray",     "s/zarr.json"};
+static const char *const paths[] = {"a.npy",       "a.safetensors", "a.pt",        "a.gguf",
+				    "s/.metadata", "s/.zarray",     "s/zarr.json", "s/arrays.json"};
 
 START_TEST(what_cannot_be_read_is_told)
 {
