@@ -13,9 +13,10 @@
 #define FAULTS_MAX 1000
 
 static const struct ckpt_catalog_format *const formats[] = {
-	&ckpt_catalog_npy,   &ckpt_catalog_zip,  &ckpt_catalog_torch_legacy, &ckpt_catalog_safetensors,
-	&ckpt_catalog_gguf,  &ckpt_catalog_dcp,  &ckpt_catalog_zarr2,        &ckpt_catalog_zarr3,
-	&ckpt_catalog_ocdbt, &ckpt_catalog_hdf5, &ckpt_catalog_index,        &ckpt_catalog_descriptor,
+	&ckpt_catalog_npy,     &ckpt_catalog_zip,   &ckpt_catalog_torch_legacy, &ckpt_catalog_safetensors,
+	&ckpt_catalog_gguf,    &ckpt_catalog_dcp,   &ckpt_catalog_zarr2,        &ckpt_catalog_zarr3,
+	&ckpt_catalog_ocdbt,   &ckpt_catalog_hdf5,  &ckpt_catalog_index,        &ckpt_catalog_descriptor,
+	&ckpt_catalog_msgpack, &ckpt_catalog_orbax, &ckpt_catalog_eformer,      &ckpt_catalog_structure,
 };
 
 const char *ckpt_piece_codec_name(enum ckpt_piece_codec codec)

@@ -18,6 +18,9 @@
 //	ocdbt        TensorStore's kvstore/ocdbt, "Storage format": arrays of zarr in a tree of keys. The file is manifest.ocdbt
 //	index        Hugging Face's *.safetensors.index.json and *.bin.index.json: the files that it names become one tree, called like it
 //	             without ".index.json"; names that it has and the files lack, and the other way round, are its faults
+//	msgpack      flax/serialization.py: *.msgpack, checkpoint_N, and `checkpoint` of Orbax
+//	orbax        orbax-checkpoint's _METADATA: names that the tree promises; missing and extra ones are its faults
+//	eformer      tensorstore_index.json and *_structure.json of eFormer: the same, and which leaves are no arrays
 //	descriptor   arrays.json, for programs that write raw bytes: catalog_descriptor.c has its form
 //
 // HDF5 is a fault with its reason: libhdf5 would run on hostile bytes in this process, and its use of memory and time was not

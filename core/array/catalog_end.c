@@ -95,7 +95,7 @@ static bool find_row(const struct ending *e, uint32_t tree, uint32_t name, size_
 static int find_elsewhere(const struct ending *e, const struct promise *p, bool *ret_found, size_t *ret_at)
 {
 	struct ckpt_catalog *c = e->c;
-	size_t len = c->text_len;
+	size_t len = c->text_len, bytes = strlen(c->text + p->tree) + strlen(c->text + p->name) + 2;
 	uint32_t dot, name;
 	CLEANUP_FREE char *path = NULL;
 	int rc;
@@ -103,8 +103,10 @@ static int find_elsewhere(const struct ending *e, const struct promise *p, bool 
 	*ret_found = false;
 	if (!strcmp(c->text + p->tree, "."))
 		return 0;
-	if (asprintf(&path, "%s/%s", c->text + p->tree, c->text + p->name) < 0)
+	path = malloc(bytes);
+	if (!path)
 		return -ENOMEM;
+	snprintf(path, bytes, "%s/%s", c->text + p->tree, c->text + p->name);
 	rc = ckpt_catalog_add_text(c, ".", &dot);
 	if (!rc)
 		rc = ckpt_catalog_add_text(c, path, &name);

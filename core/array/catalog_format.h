@@ -29,7 +29,8 @@ struct ckpt_catalog_format {
 
 extern const struct ckpt_catalog_format ckpt_catalog_npy, ckpt_catalog_safetensors, ckpt_catalog_zip,
 	ckpt_catalog_torch_legacy, ckpt_catalog_gguf, ckpt_catalog_dcp, ckpt_catalog_zarr2, ckpt_catalog_zarr3,
-	ckpt_catalog_ocdbt, ckpt_catalog_hdf5, ckpt_catalog_index, ckpt_catalog_descriptor;
+	ckpt_catalog_ocdbt, ckpt_catalog_hdf5, ckpt_catalog_index, ckpt_catalog_descriptor, ckpt_catalog_msgpack,
+	ckpt_catalog_orbax, ckpt_catalog_eformer, ckpt_catalog_structure;
 
 // The file breaks a rule. -EINVAL, or -ENOMEM.
 int ckpt_catalog_refuse(struct ckpt_catalog_reading *r, const char *field, const char *format, ...)

@@ -23,10 +23,13 @@ static int fill(struct ckpt_cursor *c)
 {
 	int rc;
 
+	// Behind a skip little may be needed; what is read on in order comes in larger windows.
 	if (c->at >= c->end)
 		return -ENODATA;
+	c->want = c->window_len && c->at == c->window_at + c->window_len ? MIN(2 * c->want, CKPT_CURSOR_WINDOW)
+									 : CKPT_CURSOR_WINDOW_MIN;
 	c->window_at = c->at;
-	c->window_len = (size_t)MIN(c->end - c->at, (uint64_t)CKPT_CURSOR_WINDOW);
+	c->window_len = (size_t)MIN(c->end - c->at, (uint64_t)c->want);
 	c->read += c->window_len;
 	rc = c->read > c->read_max ? -EFBIG : ckpt_source_read(c->source, c->at, c->window, c->window_len);
 	if (rc)

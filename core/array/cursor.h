@@ -9,6 +9,7 @@
 #include "core/base/source.h"
 
 #define CKPT_CURSOR_WINDOW (64u << 10)
+#define CKPT_CURSOR_WINDOW_MIN (4u << 10) // the first one, and the first behind a skip
 
 struct ckpt_cursor {
 	const struct ckpt_source *source;
@@ -18,6 +19,7 @@ struct ckpt_cursor {
 	uint8_t *window;
 	uint64_t window_at;
 	size_t window_len;
+	uint32_t want; // bytes of the window
 };
 
 // The bytes [begin, end) of the source, of which at most read_max are read. 0, -ENOMEM; -ENODATA: the source has fewer.

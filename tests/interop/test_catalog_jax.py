@@ -1,4 +1,5 @@
-"""What the catalog says of databases of OCDBT that TensorStore and Orbax have written, held against what TensorStore reads of them."""
+"""What the catalog says of databases of OCDBT that TensorStore and Orbax have written, held against what TensorStore reads of them; and of
+what flax has written."""
 
 import random
 import shutil
@@ -133,6 +134,66 @@ def test_orbax(tmp_path, zarr3):
     assert set(parts) == set(ORBAX_NAMES) and all(a["fill"] is None for a in parts.values())
     for name, path in ORBAX_NAMES.items():
         assert same(read(tmp_path, parts[name], decode), leaf(tree, path)), name
+
+
+@pytest.mark.parametrize("ocdbt", [False, True])
+def test_orbax_names_that_are_missing_are_told(tmp_path, ocdbt):
+    ocp = pytest.importorskip("orbax.checkpoint")
+    ocp.Checkpointer(ocp.PyTreeCheckpointHandler(use_ocdbt=ocdbt)).save(tmp_path / "state", {**orbax_tree(), "none": None, "text": "x", "empty": {}})
+    paths = [str(p.relative_to(tmp_path)) for p in sorted((tmp_path / "state").rglob("*")) if p.is_file()]
+    found = by_name(catalog(tmp_path, *paths))
+    assert {n.removeprefix("state/") for n in found} == set(ORBAX_NAMES)
+    metadata = tmp_path / "state/_METADATA"
+    text = metadata.read_text()
+    metadata.write_text(text.replace('"key": "bias"', '"key": "bios"'))
+    told = sorted((f[1], f[2].split(",")[0]) for f in catalog(tmp_path, *paths)["faults"])
+    assert told == ([("Extra", "params.dense.bias")] if ocdbt else []) + [("Missing", "params.dense.bios")]
+
+
+# --- MessagePack --------------------------------------------------------------------------------------------------------
+
+
+def test_flax(tmp_path, monkeypatch):
+    serialization = pytest.importorskip("flax.serialization")
+    import jax.numpy as jnp
+
+    rng = np.random.default_rng(11)
+    tree = {
+        "params": {"w": jnp.asarray(rng.standard_normal((7, 5)), jnp.bfloat16), "layers": [np.arange(6).reshape(2, 3), {"b": np.ones((2, 0, 3), np.float16)}]},
+        "opt": (jnp.zeros((), jnp.int32), {"mu": rng.standard_normal((60, 3, 4))}), "step": np.int64(3), "scale": 0.5, "name": "run", "none": None, "z": 2j,
+    }  # fmt: skip
+    want = {
+        "params.w": tree["params"]["w"], "params.layers.0": tree["params"]["layers"][0], "params.layers.1.b": tree["params"]["layers"][1]["b"],
+        "opt.0": tree["opt"][0], "opt.1.mu": tree["opt"][1]["mu"], "step": tree["step"],
+    }  # fmt: skip
+    for chunk in (None, 512):
+        if chunk:
+            monkeypatch.setattr(serialization, "MAX_CHUNK_SIZE", chunk)
+        (tmp_path / "model.msgpack").write_bytes(serialization.to_bytes(tree))
+        (tmp_path / "checkpoint_5").write_bytes(serialization.to_bytes(tree))
+        for name in ("model.msgpack", "checkpoint_5"):
+            found = by_name(catalog(tmp_path, name))
+            assert set(found) == set(want)
+            for key, array in want.items():
+                assert same(read(tmp_path, found[key]), np.asarray(array)), key
+        assert len(found["opt.1.mu"]["pieces"]) > (1 if chunk else 0)
+
+
+def test_msgpack_that_is_damaged(tmp_path):
+    serialization = pytest.importorskip("flax.serialization")
+    good = serialization.to_bytes({"a": {"b": np.arange(6, dtype=np.float32)}, "c": [np.ones((2, 2)), np.int32(1)]})
+    rng = random.Random(9)
+    paths = []
+    for i in range(400):
+        data = bytearray(good)
+        for _ in range(rng.randrange(1, 4)):
+            data[rng.randrange(len(data))] = rng.randrange(256)
+        paths.append(f"{i}.msgpack")
+        (tmp_path / paths[-1]).write_bytes(data[: rng.randrange(1, len(data))] if i % 4 == 0 else data)
+    found = catalog(tmp_path, *paths)
+    assert len(found["faults"]) > 50 and all(f[1] and f[2] for f in found["faults"])
+    for array in found["arrays"]:
+        assert all(p["offset"] + p["bytes"] <= (tmp_path / p["file"]).stat().st_size for p in array["pieces"])
 
 
 # --- Damage -------------------------------------------------------------------------------------------------------------
