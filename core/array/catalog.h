@@ -7,10 +7,10 @@
 // These formats are known. Their readers are in catalog_*.c. Each row has the source of its rules:
 //
 //	npy          NumPy's numpy/lib/format.py, versions 1 to 3
-//	npz          the same inside of a zip (PKWARE's APPNOTE.TXT), stored members; deflated ones are listed with the reason
+//	npz          the same inside of a zip (PKWARE's APPNOTE.TXT), stored members and deflated ones
 //	safetensors  Hugging Face's safetensors/README.md and src/tensor.rs
-//	torch        torch/serialization.py, torch/_utils.py: torch.save() as a zip. The form without a zip (before torch 1.6)
-//	             is listed with the reason
+//	torch        torch/serialization.py, torch/_utils.py: torch.save() as a zip, and the form without one (before torch
+//	             1.6)
 //	gguf         ggml's docs/gguf.md and ggml.h, versions 2 and 3
 //	dcp          torch/distributed/checkpoint: metadata.py, filesystem.py. The file is .metadata
 //	zarr2        zarr-specs: docs/v2/v2.0.rst. The file is .zarray

@@ -3,6 +3,11 @@
 
 #include "core/array/array_format.h"
 #include "core/base/util.h"
+#include "core/codec/codec_zlib.h"
+#include "core/limits.h"
+
+// Of a compressed member: a header, and what it takes where nothing is saved.
+#define FRONT_BYTES (2 * CKPT_ARRAY_NPY_HEADER_MAX)
 
 // --- npy --------------------------------------------------------------------------------------------------------------
 
@@ -16,30 +21,77 @@ static void strides_of(const struct ckpt_npy *npy, uint64_t strides[CKPT_ARRAY_D
 	}
 }
 
-int ckpt_catalog_add_npy(struct ckpt_catalog_reading *r, const struct ckpt_catalog_entry *named, uint64_t offset,
-			 uint64_t bytes)
+static int add_npy(struct ckpt_catalog_reading *r, const struct ckpt_catalog_entry *named, const struct ckpt_npy *npy,
+		   struct ckpt_piece *piece)
 {
 	struct ckpt_catalog_entry entry = *named;
 	uint64_t strides[CKPT_ARRAY_DIMS_MAX];
+	int rc;
+
+	entry.dtype = npy->dtype;
+	entry.big_endian = npy->big_endian;
+	entry.ndim = npy->ndim;
+	entry.shape = npy->shape;
+	entry.why = npy->dtype ? NULL : "its elements are no numbers";
+	// Elements that are decoded are counted from the first byte on.
+	if (!entry.why && piece->codecs[0] && npy->offset % ckpt_dtype_width(npy->dtype))
+		entry.why = "its elements do not begin at a multiple of their bytes";
+	if (!entry.why && piece->codecs[0])
+		piece->first = npy->offset / ckpt_dtype_width(npy->dtype);
+	rc = ckpt_catalog_add(r, &entry);
+	if (rc || entry.why)
+		return rc;
+	strides_of(npy, strides);
+	piece->strides = npy->column_major ? strides : NULL;
+	return ckpt_catalog_add_piece(r, piece);
+}
+
+int ckpt_catalog_add_npy(struct ckpt_catalog_reading *r, const struct ckpt_catalog_entry *named, uint64_t offset,
+			 uint64_t bytes)
+{
 	struct ckpt_piece piece = {0};
 	struct ckpt_npy npy;
 	int rc = ckpt_npy_read(&r->source, offset, bytes, &npy);
 
-	if (rc)
-		return rc;
-	entry.dtype = npy.dtype;
-	entry.big_endian = npy.big_endian;
-	entry.ndim = npy.ndim;
-	entry.shape = npy.shape;
-	entry.why = npy.dtype ? NULL : "its elements are no numbers";
-	rc = ckpt_catalog_add(r, &entry);
-	if (rc || entry.why)
-		return rc;
-	strides_of(&npy, strides);
 	piece.offset = npy.offset;
 	piece.bytes = npy.bytes;
-	piece.strides = npy.column_major ? strides : NULL;
-	return ckpt_catalog_add_piece(r, &piece);
+	return rc ? rc : add_npy(r, named, &npy, &piece);
+}
+
+struct front { // of a member of a zip, decoded
+	uint8_t *bytes;
+	size_t len;
+};
+
+static int read_front(void *arg, uint64_t offset, void *buf, size_t len)
+{
+	const struct front *f = arg;
+
+	if (offset > f->len || len > f->len - offset)
+		return -ENODATA;
+	memcpy(buf, f->bytes + offset, len);
+	return 0;
+}
+
+int ckpt_catalog_add_npy_deflated(struct ckpt_catalog_reading *r, const struct ckpt_catalog_entry *named,
+				  uint64_t offset, uint64_t bytes, uint64_t unpacked)
+{
+	CLEANUP_FREE uint8_t *packed = malloc(FRONT_BYTES);
+	CLEANUP_FREE uint8_t *plain = malloc(FRONT_BYTES);
+	struct ckpt_piece piece = {.offset = offset, .bytes = bytes, .codecs = {CKPT_PIECE_DEFLATE}};
+	struct front front = {.bytes = plain};
+	const struct ckpt_source source = {.bytes = unpacked, .read = read_front, .arg = &front};
+	size_t take = (size_t)MIN(bytes, (uint64_t)FRONT_BYTES);
+	struct ckpt_npy npy;
+	int rc = packed && plain ? ckpt_source_read(&r->source, offset, packed, take) : -ENOMEM;
+
+	if (!rc)
+		rc = ckpt_inflate_begin(packed, take, plain, FRONT_BYTES, &front.len);
+	if (!rc)
+		rc = ckpt_npy_read(&source, 0, unpacked, &npy);
+	if (rc)
+		return rc == -EBADMSG || rc == -ENODATA ? -EINVAL : rc;
+	return add_npy(r, named, &npy, &piece);
 }
 
 static bool is_npy(const struct ckpt_catalog_reading *r)

@@ -7,3 +7,6 @@
 // nothing is added; as ckpt_catalog_add().
 int ckpt_catalog_add_npy(struct ckpt_catalog_reading *r, const struct ckpt_catalog_entry *named, uint64_t offset,
 			 uint64_t bytes);
+// The same of a .npy that these bytes hold, compressed by deflate; unpacked: its bytes then. Only its header is decoded.
+int ckpt_catalog_add_npy_deflated(struct ckpt_catalog_reading *r, const struct ckpt_catalog_entry *named,
+				  uint64_t offset, uint64_t bytes, uint64_t unpacked);

@@ -5,11 +5,9 @@
 //
 // and a tensor as the call of a rebuild function of torch/_utils.py with a storage, an offset, sizes and strides. The names of
 // arrays are the paths to them: the keys of dictionaries, the numbers of items, and the attributes of objects, joined by ".".
-#include "core/array/catalog_format.h"
+#include "core/array/catalog_torch.h"
 
 #include "core/array/array_format.h"
-#include "core/array/pickle.h"
-#include "core/array/zip.h"
 #include "core/base/util.h"
 #include "core/limits.h"
 
@@ -20,33 +18,7 @@
 #define VISIT_BYTES 256       // of a key, that cost as much as one more
 #define FLAGS_MAX 64          // of the metadata of a tensor
 #define WRAPS_MAX 8           // a parameter of a subclass of a tensor ...
-#define LEGACY_BYTES 15       // of the pickle that torch.save() without a zip begins with
 #define NAME_PART_MAX 32      // digits of a number
-
-struct storage {
-	const char *key; // of names
-	size_t key_len;
-	struct ckpt_zip_member member;
-	uint64_t offset; // of its bytes; 0: not looked for yet
-};
-
-struct reading {
-	struct ckpt_catalog_reading *catalog;
-	const struct ckpt_source *source;
-	struct ckpt_pickle *pickle;
-	struct storage *storages; // sorted by key
-	size_t count, cap;
-	char *names; // of members
-	size_t names_len;
-	struct ckpt_zip_member top; // the pickle; name is TOP
-	struct ckpt_zip_member byteorder;
-	bool has_pickle, has_byteorder, big_endian;
-	// Of the walk:
-	char *name;
-	size_t name_len;
-	uint8_t *on_path; // a bit for each value
-	size_t visits;
-};
 
 // --- dtypes -----------------------------------------------------------------------------------------------------------
 
@@ -90,7 +62,7 @@ enum ckpt_dtype ckpt_torch_dtype(const char *name, size_t len)
 }
 
 // The class of a storage is "torch FloatStorage" or "torch.cuda FloatStorage"; U8 stands for one without a type.
-static enum ckpt_dtype storage_dtype(const char *global, size_t len)
+enum ckpt_dtype ckpt_torch_storage_dtype(const char *global, size_t len)
 {
 	const char *space = memchr(global, ' ', len), *name = space ? space + 1 : global;
 	size_t name_len = len - (size_t)(name - global);
@@ -105,16 +77,16 @@ static enum ckpt_dtype storage_dtype(const char *global, size_t len)
 
 // --- The zip ----------------------------------------------------------------------------------------------------------
 
-static int by_key(const void *one, const void *other)
+int ckpt_torch_by_key(const void *one, const void *other)
 {
-	const struct storage *a = one, *b = other;
+	const struct ckpt_torch_storage *a = one, *b = other;
 	int order = memcmp(a->key, b->key, MIN(a->key_len, b->key_len));
 
 	return order ? order : (a->key_len > b->key_len) - (a->key_len < b->key_len);
 }
 
 // The directory is not kept: names of members are. All of them together are shorter than it is.
-static const char *keep_name(struct reading *r, const struct ckpt_zip_member *m)
+static const char *keep_name(struct ckpt_torch *r, const struct ckpt_zip_member *m)
 {
 	char *name = memcpy(r->names + r->names_len, m->name, m->name_len);
 
@@ -126,7 +98,7 @@ static int find_pickle(void *arg, const struct ckpt_zip_member *m)
 {
 	static const char end[] = "/data.pkl";
 	const size_t len = sizeof(end) - 1;
-	struct reading *r = arg;
+	struct ckpt_torch *r = arg;
 
 	if (r->has_pickle || m->name_len <= len || memcmp(m->name + m->name_len - len, end, len))
 		return 0;
@@ -137,7 +109,7 @@ static int find_pickle(void *arg, const struct ckpt_zip_member *m)
 }
 
 // The part behind TOP and `part` in the name of a member; NULL: it is another one.
-static const char *behind(const struct reading *r, const struct ckpt_zip_member *m, const char *part)
+static const char *behind(const struct ckpt_torch *r, const struct ckpt_zip_member *m, const char *part)
 {
 	size_t top = r->top.name_len - strlen("/data.pkl"), len = strlen(part);
 
@@ -148,9 +120,9 @@ static const char *behind(const struct reading *r, const struct ckpt_zip_member 
 
 static int take_member(void *arg, const struct ckpt_zip_member *m)
 {
-	struct reading *r = arg;
+	struct ckpt_torch *r = arg;
 	const char *key = behind(r, m, "/data/"), *order = behind(r, m, "/byteorder");
-	struct storage *s;
+	struct ckpt_torch_storage *s;
 	int rc;
 
 	if (order && order == m->name + m->name_len && !r->has_byteorder) {
@@ -164,13 +136,13 @@ static int take_member(void *arg, const struct ckpt_zip_member *m)
 	if (rc)
 		return rc;
 	s = &r->storages[r->count++];
-	*s = (struct storage){.key_len = (size_t)(m->name + m->name_len - key), .member = *m};
+	*s = (struct ckpt_torch_storage){.key_len = (size_t)(m->name + m->name_len - key), .member = *m};
 	s->member.name = keep_name(r, m);
 	s->key = s->member.name + (key - m->name);
 	return 0;
 }
 
-static int take_byteorder(struct reading *r)
+static int take_byteorder(struct ckpt_torch *r)
 {
 	char text[4] = "";
 	uint64_t at;
@@ -185,7 +157,7 @@ static int take_byteorder(struct reading *r)
 	return rc;
 }
 
-static int take_members(struct reading *r, const struct ckpt_zip *zip)
+static int take_members(struct ckpt_torch *r, const struct ckpt_zip *zip)
 {
 	int rc;
 
@@ -196,16 +168,16 @@ static int take_members(struct reading *r, const struct ckpt_zip *zip)
 	if (!rc)
 		rc = ckpt_zip_each(r->source, zip, take_member, r);
 	if (!rc && r->count)
-		qsort(r->storages, r->count, sizeof(*r->storages), by_key);
+		qsort(r->storages, r->count, sizeof(*r->storages), ckpt_torch_by_key);
 	for (size_t i = 1; i < r->count && !rc; i++)
-		if (!by_key(&r->storages[i - 1], &r->storages[i]))
+		if (!ckpt_torch_by_key(&r->storages[i - 1], &r->storages[i]))
 			rc = -EINVAL;
 	return rc ? rc : take_byteorder(r);
 }
 
 // --- Arrays -----------------------------------------------------------------------------------------------------------
 
-static int add_entry(struct reading *r, struct ckpt_catalog_entry *e)
+static int add_entry(struct ckpt_torch *r, struct ckpt_catalog_entry *e)
 {
 	e->name = r->name;
 	e->name_len = r->name_len;
@@ -213,7 +185,7 @@ static int add_entry(struct reading *r, struct ckpt_catalog_entry *e)
 	return ckpt_catalog_add(r->catalog, e);
 }
 
-static int add_unread(struct reading *r, const char *why)
+static int add_unread(struct ckpt_torch *r, const char *why)
 {
 	return add_entry(r, &(struct ckpt_catalog_entry){.why = why});
 }
@@ -237,7 +209,7 @@ static bool span_of(const uint64_t *shape, const uint64_t *strides, unsigned ndi
 }
 
 struct view {
-	struct storage *storage;
+	struct ckpt_torch_storage *storage;
 	enum ckpt_dtype dtype;
 	uint64_t numel; // of the storage, in its own elements
 	enum ckpt_dtype storage_dtype;
@@ -247,28 +219,31 @@ struct view {
 };
 
 // The storage that a persistent id names. NULL, or why it cannot be read.
-static const char *take_storage(struct reading *r, ckpt_value value, struct view *view)
+static const char *take_storage(struct ckpt_torch *r, ckpt_value value, struct view *view)
 {
 	const struct ckpt_pickle *p = r->pickle;
 	ckpt_value id = ckpt_value_id(p, value);
-	struct storage want = {0};
+	struct ckpt_torch_storage want = {0};
 	size_t len;
 	const char *class;
 
 	if (ckpt_value_count(p, id) < 5 || !ckpt_value_is_text(p, ckpt_value_at(p, id, 0), "storage"))
 		return "its storage is not what torch writes";
+	// Before torch 0.4 a storage could be a part of another one.
+	if (ckpt_value_kind(p, ckpt_value_at(p, id, 5)) == CKPT_VALUE_TUPLE)
+		return "its storage is a part of another storage";
 	class = ckpt_value_global(p, ckpt_value_at(p, id, 1), &len);
-	view->storage_dtype = class ? storage_dtype(class, len) : CKPT_DTYPE_NONE;
+	view->storage_dtype = class ? ckpt_torch_storage_dtype(class, len) : CKPT_DTYPE_NONE;
 	want.key = ckpt_value_text(p, ckpt_value_at(p, id, 2), &want.key_len);
 	if (!want.key || !ckpt_value_size(p, ckpt_value_at(p, id, 4), &view->numel))
 		return "its storage is not what torch writes";
 	if (!view->storage_dtype)
 		return "the class of its storage is not known";
-	view->storage = r->count ? bsearch(&want, r->storages, r->count, sizeof(want), by_key) : NULL;
+	view->storage = r->count ? bsearch(&want, r->storages, r->count, sizeof(want), ckpt_torch_by_key) : NULL;
 	return view->storage ? NULL : "its storage is missing in the file";
 }
 
-static int find_storage(struct reading *r, struct storage *s)
+static int find_storage(struct ckpt_torch *r, struct ckpt_torch_storage *s)
 {
 	int rc = s->offset ? 0 : ckpt_zip_data(r->source, &s->member, &s->offset);
 
@@ -278,7 +253,7 @@ static int find_storage(struct reading *r, struct storage *s)
 }
 
 // The bytes of a storage that is all there, and in which the view lies.
-static const char *check_place(const struct reading *r, const struct view *v)
+static const char *check_place(const struct ckpt_torch *r, const struct view *v)
 {
 	uint64_t width = ckpt_dtype_width(v->dtype), end, bytes;
 
@@ -293,7 +268,7 @@ static const char *check_place(const struct reading *r, const struct view *v)
 	return NULL;
 }
 
-static int add_view(struct reading *r, struct view *v, const char *why)
+static int add_view(struct ckpt_torch *r, struct view *v, const char *why)
 {
 	struct ckpt_catalog_entry e = {
 		.why = why, .dtype = v->dtype, .ndim = v->ndim, .shape = v->shape, .big_endian = r->big_endian};
@@ -319,7 +294,7 @@ static int add_view(struct reading *r, struct view *v, const char *why)
 }
 
 // A storage that stands for itself.
-static int add_storage(struct reading *r, ckpt_value value)
+static int add_storage(struct ckpt_torch *r, ckpt_value value)
 {
 	struct view v = {.ndim = 1, .strides = {1}};
 	const char *why = take_storage(r, value, &v);
@@ -340,7 +315,7 @@ static bool has_flag(const struct ckpt_pickle *p, ckpt_value metadata, const cha
 }
 
 // The arguments of _rebuild_tensor(), _v2() or _v3(); version 1, 2 or 3.
-static int add_tensor(struct reading *r, ckpt_value arguments, int version)
+static int add_tensor(struct ckpt_torch *r, ckpt_value arguments, int version)
 {
 	const struct ckpt_pickle *p = r->pickle;
 	struct view v = {0};
@@ -382,7 +357,7 @@ static enum ckpt_dtype numpy_dtype(const struct ckpt_pickle *p, ckpt_value dtype
 	return ckpt_npy_number(code[0], strtoull(code + 1, NULL, 10));
 }
 
-static int add_numpy(struct reading *r, ckpt_value shape, ckpt_value dtype, bool fortran, ckpt_value data)
+static int add_numpy(struct ckpt_torch *r, ckpt_value shape, ckpt_value dtype, bool fortran, ckpt_value data)
 {
 	const struct ckpt_pickle *p = r->pickle;
 	uint64_t numbers[CKPT_ARRAY_DIMS_MAX], strides[CKPT_ARRAY_DIMS_MAX], step = 1, elements;
@@ -447,7 +422,7 @@ static const struct {
 	{"torch.storage _load_from_bytes", UNREAD, "it is a torch.save() inside of the pickle"},
 };
 
-static int add_call(struct reading *r, ckpt_value object, enum call call, ckpt_value arguments)
+static int add_call(struct ckpt_torch *r, ckpt_value object, enum call call, ckpt_value arguments)
 {
 	const struct ckpt_pickle *p = r->pickle;
 	ckpt_value state = ckpt_value_state(p, object);
@@ -468,7 +443,7 @@ static int add_call(struct reading *r, ckpt_value object, enum call call, ckpt_v
 }
 
 // 1: the object is no array.
-static int add_object(struct reading *r, ckpt_value object)
+static int add_object(struct ckpt_torch *r, ckpt_value object)
 {
 	const struct ckpt_pickle *p = r->pickle;
 	ckpt_value callee = ckpt_value_callee(p, object), arguments = ckpt_value_arguments(p, object);
@@ -498,10 +473,10 @@ static int add_object(struct reading *r, ckpt_value object)
 
 // --- The walk ---------------------------------------------------------------------------------------------------------
 
-static int visit(struct reading *r, ckpt_value value, unsigned depth);
+static int visit(struct ckpt_torch *r, ckpt_value value, unsigned depth);
 
 // The key joins the name; false: it is too long.
-static bool join(struct reading *r, const char *key, size_t len, unsigned depth)
+static bool join(struct ckpt_torch *r, const char *key, size_t len, unsigned depth)
 {
 	if (len > CKPT_ARRAY_NAME_MAX - r->name_len - 1 || r->name_len >= CKPT_ARRAY_NAME_MAX)
 		return false;
@@ -513,18 +488,18 @@ static bool join(struct reading *r, const char *key, size_t len, unsigned depth)
 	return true;
 }
 
-static int visit_child(struct reading *r, const char *key, size_t len, ckpt_value value, unsigned depth)
+static int visit_child(struct ckpt_torch *r, const char *key, size_t len, ckpt_value value, unsigned depth)
 {
 	size_t before = r->name_len;
 	int rc = join(r, key, len, depth)
 			 ? visit(r, value, depth + 1)
-			 : ckpt_catalog_refuse(r->catalog, "data.pkl", "the name of an array is too long");
+			 : ckpt_catalog_refuse(r->catalog, r->field, "the name of an array is too long");
 
 	r->name_len = before;
 	return rc;
 }
 
-static int visit_number(struct reading *r, int64_t number, ckpt_value value, unsigned depth)
+static int visit_number(struct ckpt_torch *r, int64_t number, ckpt_value value, unsigned depth)
 {
 	char key[NAME_PART_MAX];
 	int len = snprintf(key, sizeof(key), "%lld", (long long)number);
@@ -533,7 +508,7 @@ static int visit_number(struct reading *r, int64_t number, ckpt_value value, uns
 }
 
 // Keys that are neither text nor numbers have the number of their place.
-static int visit_dict(struct reading *r, ckpt_value dict, unsigned depth)
+static int visit_dict(struct ckpt_torch *r, ckpt_value dict, unsigned depth)
 {
 	const struct ckpt_pickle *p = r->pickle;
 	int64_t place = 0, number;
@@ -554,7 +529,7 @@ static int visit_dict(struct reading *r, ckpt_value dict, unsigned depth)
 	return rc;
 }
 
-static int visit_items(struct reading *r, ckpt_value list, unsigned depth)
+static int visit_items(struct ckpt_torch *r, ckpt_value list, unsigned depth)
 {
 	const struct ckpt_pickle *p = r->pickle;
 	int64_t place = 0;
@@ -565,7 +540,7 @@ static int visit_items(struct reading *r, ckpt_value list, unsigned depth)
 	return rc;
 }
 
-static int visit_inside(struct reading *r, ckpt_value value, unsigned depth)
+static int visit_inside(struct ckpt_torch *r, ckpt_value value, unsigned depth)
 {
 	int rc;
 
@@ -587,17 +562,17 @@ static int visit_inside(struct reading *r, ckpt_value value, unsigned depth)
 }
 
 // A value that is on the path to itself is passed over there.
-static int visit(struct reading *r, ckpt_value value, unsigned depth)
+static int visit(struct ckpt_torch *r, ckpt_value value, unsigned depth)
 {
 	uint8_t *byte = &r->on_path[value / 8], bit = (uint8_t)(1u << value % 8);
 	int rc;
 
 	if (r->visits++ >= VISITS_MAX)
-		return ckpt_catalog_refuse(r->catalog, "data.pkl", "too many paths lead to its values");
+		return ckpt_catalog_refuse(r->catalog, r->field, "too many paths lead to its values");
 	if (*byte & bit)
 		return 0;
 	if (depth > DEPTH_MAX)
-		return ckpt_catalog_refuse(r->catalog, "data.pkl", "its values are nested too deep");
+		return ckpt_catalog_refuse(r->catalog, r->field, "its values are nested too deep");
 	*byte |= bit;
 	rc = visit_inside(r, value, depth);
 	*byte &= (uint8_t)~bit;
@@ -606,7 +581,7 @@ static int visit(struct reading *r, ckpt_value value, unsigned depth)
 
 // --- The file ---------------------------------------------------------------------------------------------------------
 
-static int read_pickle(struct reading *r)
+static int read_pickle(struct ckpt_torch *r)
 {
 	struct ckpt_pickle_fault fault;
 	uint64_t at, end;
@@ -625,7 +600,7 @@ static int read_pickle(struct reading *r)
 }
 
 // An object that is an array itself is called like the file, without what is behind the last dot.
-static int walk(struct reading *r)
+int ckpt_torch_walk(struct ckpt_torch *r)
 {
 	const char *base = r->catalog->base, *dot = strrchr(base, '.');
 	ckpt_value root = ckpt_pickle_root(r->pickle);
@@ -650,9 +625,18 @@ static int walk(struct reading *r)
 	}
 }
 
+void ckpt_torch_done(struct ckpt_torch *r)
+{
+	ckpt_pickle_free(r->pickle);
+	free(r->storages);
+	free(r->names);
+	free(r->name);
+	free(r->on_path);
+}
+
 int ckpt_catalog_read_torch(struct ckpt_catalog_reading *catalog, const struct ckpt_zip *zip)
 {
-	struct reading r = {.catalog = catalog, .source = &catalog->source};
+	struct ckpt_torch r = {.catalog = catalog, .source = &catalog->source, .field = "data.pkl"};
 	int rc = take_members(&r, zip);
 
 	if (rc == -EINVAL)
@@ -660,29 +644,7 @@ int ckpt_catalog_read_torch(struct ckpt_catalog_reading *catalog, const struct c
 	if (!rc)
 		rc = read_pickle(&r);
 	if (!rc)
-		rc = walk(&r);
-	ckpt_pickle_free(r.pickle);
-	free(r.storages);
-	free(r.names);
-	free(r.name);
-	free(r.on_path);
+		rc = ckpt_torch_walk(&r);
+	ckpt_torch_done(&r);
 	return rc;
 }
-
-// --- The form without a zip -------------------------------------------------------------------------------------------
-
-static bool is_legacy(const struct ckpt_catalog_reading *r)
-{
-	static const uint8_t magic[LEGACY_BYTES] = {0x80, 2,    0x8a, 0x0a, 0x6c, 0xfc, 0x9c, 0x46,
-						    0xf9, 0x20, 0x6a, 0xa8, 0x50, 0x19, '.'};
-
-	return r->head_len >= LEGACY_BYTES && !memcmp(r->head, magic, LEGACY_BYTES);
-}
-
-static int read_legacy(struct ckpt_catalog_reading *r)
-{
-	return ckpt_catalog_refuse(r, "format",
-				   "torch.save() without a zip, as before torch 1.6, is not read: save it again");
-}
-
-const struct ckpt_catalog_format ckpt_catalog_torch_legacy = {"torch", is_legacy, read_legacy};

@@ -37,8 +37,8 @@ static int add_member(void *arg, const struct ckpt_zip_member *m)
 
 	if (!ends_in(m, ".npy"))
 		return 0;
-	if (!m->stored) {
-		entry.why = "its member of the zip is compressed";
+	if (!m->stored && !m->deflated) {
+		entry.why = "its member of the zip is encrypted, or compressed by another method than deflate";
 		return ckpt_catalog_add(r, &entry);
 	}
 	rc = ckpt_zip_data(&r->source, m, &data);
@@ -46,7 +46,8 @@ static int add_member(void *arg, const struct ckpt_zip_member *m)
 		rc = -EINVAL;
 	if (rc)
 		return rc;
-	rc = ckpt_catalog_add_npy(r, &entry, data, m->bytes);
+	rc = m->stored ? ckpt_catalog_add_npy(r, &entry, data, m->bytes)
+		       : ckpt_catalog_add_npy_deflated(r, &entry, data, m->bytes, m->unpacked);
 	if (rc != -EINVAL)
 		return rc;
 	entry.why = "its header is not what NumPy writes for an array of numbers";

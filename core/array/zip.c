@@ -13,6 +13,7 @@
 #define LOCAL_BYTES 30  // in front of the bytes, and the name and extra fields
 #define EXTRA_ZIP64 1
 #define FLAG_ENCRYPTED 1
+#define METHOD_DEFLATED 8
 
 static bool has_mark(const uint8_t *p, char a, char b)
 {
@@ -186,6 +187,8 @@ static int take_member(const uint8_t **at, const uint8_t *end, struct ckpt_zip_m
 	if (rc || (raw.disk && raw.disk != UINT16_MAX))
 		return -EINVAL;
 	ret_member->stored = raw.method == 0 && !(raw.flags & FLAG_ENCRYPTED);
+	ret_member->deflated = raw.method == METHOD_DEFLATED && !(raw.flags & FLAG_ENCRYPTED);
+	ret_member->unpacked = raw.unpacked;
 	ret_member->header = raw.header;
 	ret_member->bytes = raw.packed;
 	return ret_member->stored && raw.packed != raw.unpacked ? -EINVAL : 0;

@@ -20,8 +20,10 @@ struct ckpt_zip_member {
 	const char *name; // of name_len bytes, of any kind, and not ended; of the caller of the walk
 	size_t name_len;
 	bool stored;     // its bytes are there as they are
+	bool deflated;   // or compressed by that, and no more
 	uint64_t header; // offset of its local header
 	uint64_t bytes;  // that it takes in the file
+	uint64_t unpacked;
 };
 
 // The central directory lies in front of its end record, and that ends the file.

@@ -70,12 +70,12 @@ def same(a, b):
 
 
 def decode(data, piece):
-    """zstd, gzip and zlib; blosc is only named."""
+    """zstd, gzip, zlib and deflate; blosc is only named."""
     for codec in piece["codecs"]:
         if codec == "crc32c":
             data = data[:-4]
         elif codec == "zstd":
             data = subprocess.run(["zstd", "-dqc"], input=data, capture_output=True, check=True).stdout
         else:
-            data = {"gzip": gzip.decompress, "zlib": zlib.decompress}[codec](data)
+            data = {"gzip": gzip.decompress, "zlib": zlib.decompress, "deflate": lambda d: zlib.decompress(d, -15)}[codec](data)
     return data

@@ -270,6 +270,124 @@ START_TEST(a_torch_file_that_breaks_a_rule_says_where)
 }
 END_TEST
 
+// --- torch without a zip ----------------------------------------------------------------------------------------------
+
+static const char legacy_magic[] = "\x80\2\x8a\x0a\x6c\xfc\x9c\x46\xf9\x20\x6a\xa8\x50\x19.";
+
+// {"w": two float32}, whose storage says that it has `numel` elements; keys are a pickle.
+static void put_legacy(const char *class, const char *keys, uint64_t numel, size_t bytes)
+{
+	file.len = file.zeros = 0;
+	ckpt_bytes_add(&file, legacy_magic, sizeof(legacy_magic) - 1);
+	ckpt_bytes_add(&file, "\x80\2M\xe9\3.\x80\2}.", 10);
+	ckpt_bytes_text(&file, "\x80\2}(");
+	text(&file, "w");
+	ckpt_bytes_text(&file, "ctorch._utils\n_rebuild_tensor_v2\n((");
+	text(&file, "storage");
+	ckpt_bytes_text(&file, "ctorch\n");
+	ckpt_bytes_text(&file, class);
+	ckpt_bytes_text(&file, "\n");
+	text(&file, "7");
+	text(&file, "cpu");
+	ckpt_bytes_add(&file, "K\2NtQK\0K\2\x85K\1\x85\x89}tRu.", 19);
+	ckpt_bytes_text(&file, keys);
+	ckpt_bytes_number(&file, numel, 8);
+	ckpt_bytes_add(&file, "01234567", bytes);
+}
+
+static void put_keys(const char *class, char key, uint64_t numel, size_t bytes)
+{
+	struct ckpt_bytes keys = {0};
+
+	ckpt_bytes_text(&keys, "\x80\2](U\1");
+	ckpt_bytes_add(&keys, &key, 1);
+	ckpt_bytes_add(&keys, "e.", 3);
+	put_legacy(class, (char *)keys.data, numel, bytes);
+	free(keys.data);
+}
+
+START_TEST(torch_without_a_zip_has_its_storages_at_the_end)
+{
+	struct ckpt_piece piece;
+
+	put_keys("FloatStorage", '7', 2, 8);
+	read_as("a.pt");
+	ck_assert_uint_eq(ckpt_catalog_faults(c), 0);
+	ck_assert_msg(!array_at(0).why, "%s", array_at(0).why);
+	ckpt_catalog_piece(c, 0, 0, &piece);
+	ck_assert(!memcmp(file.data + piece.offset, "01234567", 8) && piece.bytes == 8);
+	put_keys("FloatStorage", '7', 1, 8);
+	read_as("a.pt");
+	ck_assert(strstr(array_at(0).why, "shorter"));
+	put_keys("DoubleStorage", '7', 1, 8);
+	read_as("a.pt");
+	ck_assert(strstr(array_at(0).why, "shorter"));
+	put_keys("FloatStorage", '8', 2, 8);
+	check_refused("a.pt", "keys", "none of those");
+	put_keys("FloatStorage", '7', 2, 7);
+	check_refused("a.pt", "storages", "7 lies outside");
+	put_keys("FloatStorage", '7', UINT64_MAX / 4 + 1, 8);
+	check_refused("a.pt", "storages", "7 lies outside");
+	put_keys("FloatStorage", '7', UINT64_MAX, 8);
+	check_refused("a.pt", "storages", "7 lies outside");
+	put_keys("system", '7', 2, 8);
+	check_refused("a.pt", "keys", "none of those");
+	put_legacy("FloatStorage", "\x80\2].", 2, 8); // no key
+	read_as("a.pt");
+	ck_assert(strstr(array_at(0).why, "shorter"));
+	file.data[17] = 'X'; // a string without an end
+	check_refused("a.pt", "version", "");
+	file.data[17] = 'M';
+	file.len = 24;
+	check_refused("a.pt", "system", "");
+	file.len = 25;
+	check_refused("a.pt", "object", "");
+}
+END_TEST
+
+// A member that is compressed: a block of deflate that is stored, of so many bytes that say `claimed`.
+static void put_deflated(const char *npy, size_t len, unsigned claimed, uint16_t flags)
+{
+	struct ckpt_zip_sample z;
+	struct ckpt_bytes b = {0};
+
+	ckpt_bytes_number(&b, 1, 1);
+	ckpt_bytes_number(&b, claimed, 2);
+	ckpt_bytes_number(&b, ~claimed & 0xffff, 2);
+	ckpt_bytes_add(&b, npy, len);
+	ckpt_sample_zip_begin(&z, &file);
+	ckpt_sample_zip_add(&z, &(struct ckpt_zip_part){
+					.name = "w.npy", .data = b.data, .len = b.len, .method = 8, .flags = flags});
+	ckpt_sample_zip_end(&z, false);
+	free(b.data);
+	read_as("a.npz");
+	ck_assert_uint_eq(ckpt_catalog_faults(c), 0);
+	ck_assert_str_eq(array_at(0).name, "w");
+}
+
+START_TEST(members_of_npz_that_are_compressed_are_pieces_or_have_a_reason)
+{
+	struct ckpt_bytes npy = {0};
+	struct ckpt_piece piece;
+
+	// The zip says that it holds as many bytes as are stored: five more than the header.
+	ckpt_sample_npy(&npy, 1, "{'descr': '|i1', 'fortran_order': False, 'shape': (5,)}", 0);
+	put_deflated((char *)npy.data, npy.len, (unsigned)npy.len, 0);
+	ck_assert_msg(!array_at(0).why, "%s", array_at(0).why);
+	ckpt_catalog_piece(c, 0, 0, &piece);
+	ck_assert(piece.codecs[0] == CKPT_PIECE_DEFLATE && piece.first == npy.len && array_at(0).pieces == 1);
+	put_deflated((char *)npy.data, npy.len, (unsigned)npy.len, 1);
+	ck_assert(strstr(array_at(0).why, "encrypted"));
+	put_deflated((char *)npy.data, npy.len, 20, 0); // behind it is no block
+	ck_assert(strstr(array_at(0).why, "header"));
+	put_deflated((char *)npy.data, 20, 60000, 0); // it ends in its header
+	ck_assert(strstr(array_at(0).why, "header"));
+	put_deflated((char *)npy.data, 0, 0, 0);
+	ck_assert(strstr(array_at(0).why, "header"));
+	free(npy.data);
+}
+END_TEST
+
 // --- gguf -------------------------------------------------------------------------------------------------------------
 
 static void gguf_text(const char *s)
@@ -743,6 +861,8 @@ int main(void)
 	tcase_add_test(t, a_tensor_that_lies_elsewhere_is_listed_with_the_reason);
 	tcase_add_test(t, what_takes_long_to_walk_is_refused_soon);
 	tcase_add_test(t, a_torch_file_that_breaks_a_rule_says_where);
+	tcase_add_test(t, torch_without_a_zip_has_its_storages_at_the_end);
+	tcase_add_test(t, members_of_npz_that_are_compressed_are_pieces_or_have_a_reason);
 	tcase_add_test(t, gguf_that_breaks_a_rule_says_where);
 	tcase_add_test(t, a_long_header_of_gguf_is_refused_soon);
 	tcase_add_test(t, dcp_lists_what_it_cannot_read_with_the_reason);
