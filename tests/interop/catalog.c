@@ -1,9 +1,12 @@
 // The catalog of files, for tests in another language.
 //
-//	catalog DIR FILE...   reads each file, whose path is below DIR, and prints one line of JSON:
+//	catalog [-o OUT] DIR FILE...
+//	                      reads each file, whose path is below DIR, and prints one line of JSON:
 //	                      {"arrays": [{tree, name, format, why, dtype, big_endian, shape, fill, pieces: [...]}], "faults": [[file,
 //	                      field, reason]]}. Names are in hex, as they may have any byte. Ends with assert() where a call fails.
-#include "core/array/catalog.h"
+//	                      With -o the elements of array N, gathered in parts of many sizes, are in OUT/N, or the error is in
+//	                      its "gathered".
+#include "core/array/gather.h"
 #include "core/base/util.h"
 
 #include <assert.h>
@@ -14,6 +17,7 @@
 #include <sys/stat.h>
 
 static int top;
+static const char *out; // NULL: nothing is gathered
 
 static int open_file(void *arg, const char *path, struct ckpt_source *ret_source)
 {
@@ -111,7 +115,48 @@ static void resolve(const struct ckpt_catalog_array *a, struct ckpt_piece *p, ui
 	close_file(&top, &source);
 }
 
-static json_t *array_of(const struct ckpt_catalog *c, size_t i)
+// So many elements at a time, again and again.
+static const uint64_t parts[] = {1, 7, 3, 1000, 64, 100000, 2, 1 << 22};
+
+static int write_elements(struct ckpt_gather *g, FILE *f)
+{
+	uint64_t all = ckpt_gather_elements(g), n;
+	unsigned width = ckpt_gather_width(g);
+
+	for (uint64_t at = 0, i = 0; at < all; at += n, i++) {
+		CLEANUP_FREE uint8_t *buf = NULL;
+		int rc;
+
+		n = MIN(all - at, parts[i % ARRAY_LEN(parts)]);
+		buf = malloc((size_t)(n * width));
+		assert(buf);
+		rc = ckpt_gather_run(g, at, n, buf);
+		if (rc)
+			return rc;
+		assert(fwrite(buf, width, (size_t)n, f) == n);
+	}
+	return 0;
+}
+
+static const char *gather(const struct ckpt_catalog *c, size_t i, const struct ckpt_catalog_files *files)
+{
+	struct ckpt_gather *g;
+	char path[4096];
+	FILE *f;
+	int rc = ckpt_gather_new(c, i, files, &g);
+
+	if (rc)
+		return strerrorname_np(-rc);
+	snprintf(path, sizeof(path), "%s/%zu", out, i);
+	f = fopen(path, "we");
+	assert(f);
+	rc = write_elements(g, f);
+	assert(!fclose(f));
+	ckpt_gather_free(g);
+	return rc ? strerrorname_np(-rc) : "yes";
+}
+
+static json_t *array_of(const struct ckpt_catalog *c, size_t i, const struct ckpt_catalog_files *files)
 {
 	uint64_t strides[CKPT_ARRAY_DIMS_MAX];
 	json_t *pieces = json_array();
@@ -125,10 +170,11 @@ static json_t *array_of(const struct ckpt_catalog *c, size_t i)
 			resolve(&a, &p, strides);
 		json_array_append_new(pieces, piece_of(&p, a.ndim));
 	}
-	return json_pack("{s:s, s:o, s:s, s:s?, s:s, s:b, s:o, s:o?, s:o}", "tree", a.tree, "name",
+	return json_pack("{s:s, s:o, s:s, s:s?, s:s, s:b, s:o, s:o?, s:o, s:s?}", "tree", a.tree, "name",
 			 hex((const uint8_t *)a.name, strlen(a.name)), "format", a.format, "why", a.why, "dtype",
 			 ckpt_dtype_name(a.dtype), "big_endian", a.big_endian, "shape", numbers(a.shape, a.ndim),
-			 "fill", a.fill ? hex(a.fill, ckpt_dtype_width(a.dtype)) : NULL, "pieces", pieces);
+			 "fill", a.fill ? hex(a.fill, ckpt_dtype_width(a.dtype)) : NULL, "pieces", pieces,
+			 "gathered", out ? gather(c, i, files) : NULL);
 }
 
 int main(int argc, char **argv)
@@ -138,6 +184,11 @@ int main(int argc, char **argv)
 	struct ckpt_catalog *c;
 	int rc;
 
+	if (argc > 2 && !strcmp(argv[1], "-o")) {
+		out = argv[2];
+		argv += 2;
+		argc -= 2;
+	}
 	assert(argc > 1);
 	top = open(argv[1], O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	assert(top >= 0);
@@ -151,7 +202,7 @@ int main(int argc, char **argv)
 		fprintf(stderr, "%s\n", strerror(-rc));
 	assert(!rc);
 	for (size_t i = 0; i < ckpt_catalog_count(c); i++)
-		json_array_append_new(arrays, array_of(c, i));
+		json_array_append_new(arrays, array_of(c, i, &files));
 	for (size_t i = 0; i < ckpt_catalog_faults(c); i++) {
 		struct ckpt_catalog_fault f;
 

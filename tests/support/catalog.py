@@ -1,9 +1,11 @@
-"""The catalog of files as the reader has it, and the arrays that its pieces make: each element where the catalog says it is."""
+"""The catalog of files as the reader has it, and the arrays that its pieces make: each element where the catalog says it is. What is gathered
+here from the pieces is compared with what the reader gathers."""
 
 import gzip
 import json
 import os
 import subprocess
+import tempfile
 import zlib
 from pathlib import Path
 
@@ -18,13 +20,17 @@ DTYPES = {
     "f8e4m3": ml_dtypes.float8_e4m3fn, "f8e5m2": ml_dtypes.float8_e5m2, "f8e4m3fnuz": ml_dtypes.float8_e4m3fnuz,
     "f8e5m2fnuz": ml_dtypes.float8_e5m2fnuz, "f8e8m0": ml_dtypes.float8_e8m0fnu,
 }  # fmt: skip
+NOT_GATHERED = {"blosc", "i4", "u4"}
 
 
 def catalog(top, *files):
     """{"arrays": [...], "faults": [...]}; files are paths below top."""
     program = os.environ.get("CKPT_CATALOG") or Path(os.environ["CKPT_BUILD_DIR"]) / "tests/interop_catalog"
-    done = subprocess.run([program, top, *map(str, files)], capture_output=True, text=True, check=True)
-    found = json.loads(done.stdout)
+    with tempfile.TemporaryDirectory() as out:
+        done = subprocess.run([program, "-o", out, top, *map(str, files)], capture_output=True, text=True, check=True)
+        found = json.loads(done.stdout)
+        for i, array in enumerate(found["arrays"]):
+            array["bytes"] = (Path(out) / str(i)).read_bytes() if array["gathered"] == "yes" else None
     for array in found["arrays"]:
         array["name"] = bytes.fromhex(array["name"]).decode("utf-8", "surrogateescape")
     return found
@@ -62,6 +68,8 @@ def read(top, array, decode=None):
             whole[box] = np.ndarray(piece["extent"], stored, data, piece["first"] * dtype.itemsize, strides)
             seen[box] += 1
     assert (seen <= 1).all() and (array["fill"] is not None or (seen == 1).all()), "pieces are missing or double"
+    if array["gathered"] != "ENOTSUP" or not NOT_GATHERED & ({codec for p in array["pieces"] for codec in p["codecs"]} | {array["dtype"]}):
+        assert array["gathered"] == "yes" and array["bytes"] == whole.tobytes(), array["name"]
     return whole
 
 

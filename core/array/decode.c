@@ -1,0 +1,405 @@
+// A piece with codecs is a row of stages: the first reads the source, each other one decodes what the one before gives. A stage
+// is pulled: it gives some of the bytes that it is asked for, and none only at its end.
+#include "core/array/decode.h"
+
+#include "core/base/util.h"
+
+#include <zlib.h>
+#include <zstd.h>
+
+#define WINDOW_BYTES (128u << 10)   // of a source that is read in small parts
+#define INPUT_BYTES (64u << 10)     // of a stage
+#define ZSTD_WINDOW_LOG 23          // levels up to 19 need no more
+#define SKIP_BYTES (64u << 10)      // at once
+#define CRC_BYTES 4
+
+struct stage {
+	enum ckpt_piece_codec codec; // RAW: the source
+	struct stage *before;
+	bool ended;
+	// RAW: the place of what comes next, and its end.
+	uint64_t at, end;
+	// All others: bytes of the stage before.
+	uint8_t *in;
+	size_t in_at, in_len;
+	ZSTD_DStream *zstd;
+	bool between; // frames
+	z_stream z;
+	bool z_open;
+	uint32_t crc; // of what CRC32C has given
+};
+
+struct ckpt_decode {
+	const struct ckpt_source *file;
+	uint64_t offset, bytes, needed;
+	struct stage stages[CKPT_PIECE_CODECS_MAX + 1];
+	size_t count;      // of stages; 1: there are no codecs
+	uint64_t position; // of the last stage
+	bool verified;     // all was read to its end once
+	uint8_t *whole;    // all that is needed
+	uint8_t *window;   // without codecs
+	uint64_t window_at;
+	size_t window_len;
+};
+
+// --- CRC-32C ----------------------------------------------------------------------------------------------------------------
+
+// RFC 3720, B.4: the polynomial 0x1EDC6F41, reflected.
+static uint32_t crc32c_add(uint32_t crc, const uint8_t *p, size_t len)
+{
+	static uint32_t table[256]; // the same whoever fills it
+
+	if (!__atomic_load_n(&table[255], __ATOMIC_ACQUIRE))
+		for (uint32_t i = 0; i < 256; i++) {
+			uint32_t c = i;
+
+			for (int k = 0; k < 8; k++)
+				c = c & 1 ? c >> 1 ^ UINT32_C(0x82F63B78) : c >> 1;
+			__atomic_store_n(&table[i], c, __ATOMIC_RELEASE);
+		}
+	for (; len; len--)
+		crc = crc >> 8 ^ table[(crc ^ *p++) & 0xff];
+	return crc;
+}
+
+// --- Stages -----------------------------------------------------------------------------------------------------------------
+
+static int pull(struct ckpt_decode *d, struct stage *s, uint8_t *buf, size_t len, size_t *ret_len);
+
+static int pull_raw(struct ckpt_decode *d, struct stage *s, uint8_t *buf, size_t len, size_t *ret_len)
+{
+	int rc;
+
+	*ret_len = (size_t)MIN((uint64_t)len, s->end - s->at);
+	rc = ckpt_source_read(d->file, s->at, buf, *ret_len);
+	s->at += *ret_len;
+	return rc == -EINVAL ? -EBADMSG : rc;
+}
+
+// False at the end of the stage before, or after an error, which is *ret_rc.
+static bool fill(struct ckpt_decode *d, struct stage *s, int *ret_rc)
+{
+	if (s->in_at < s->in_len)
+		return true;
+	s->in_at = 0;
+	*ret_rc = pull(d, s->before, s->in, INPUT_BYTES, &s->in_len);
+	return !*ret_rc && s->in_len;
+}
+
+// Frames may follow each other.
+static int pull_zstd(struct ckpt_decode *d, struct stage *s, uint8_t *buf, size_t len, size_t *ret_len)
+{
+	ZSTD_outBuffer out = {buf, len, 0};
+	int rc = 0;
+
+	while (out.pos < len) {
+		bool more = fill(d, s, &rc);
+		ZSTD_inBuffer in = {s->in, s->in_len, s->in_at};
+		size_t before = out.pos, left;
+
+		if (rc)
+			return rc;
+		if (!more && s->between)
+			break;
+		left = ZSTD_decompressStream(s->zstd, &out, &in);
+		if (ZSTD_isError(left) || (!more && out.pos == before))
+			return -EBADMSG;
+		s->in_at = in.pos;
+		s->between = !left;
+	}
+	*ret_len = out.pos;
+	return 0;
+}
+
+static int pull_zlib(struct ckpt_decode *d, struct stage *s, uint8_t *buf, size_t len, size_t *ret_len)
+{
+	int rc = 0;
+
+	s->z.next_out = buf;
+	s->z.avail_out = (uInt)MIN(len, (size_t)UINT32_MAX);
+	while (s->z.avail_out && !s->ended) {
+		bool more = fill(d, s, &rc);
+		int zrc;
+
+		if (rc)
+			return rc;
+		s->z.next_in = s->in + s->in_at;
+		s->z.avail_in = (uInt)(s->in_len - s->in_at);
+		zrc = inflate(&s->z, Z_NO_FLUSH);
+		s->in_at = s->in_len - s->z.avail_in;
+		s->ended = zrc == Z_STREAM_END;
+		if (zrc == Z_MEM_ERROR)
+			return -ENOMEM;
+		if (!s->ended && (zrc != Z_OK || !more))
+			return -EBADMSG;
+	}
+	*ret_len = (size_t)(s->z.next_out - buf);
+	return 0;
+}
+
+// At the end what is left is the checksum.
+static int end_crc(struct stage *s)
+{
+	s->ended = true;
+	return s->in_len - s->in_at == CRC_BYTES && ckpt_get32(s->in + s->in_at) == ~s->crc ? 0 : -EBADMSG;
+}
+
+// The last bytes are held back until more come.
+static int pull_crc(struct ckpt_decode *d, struct stage *s, uint8_t *buf, size_t len, size_t *ret_len)
+{
+	size_t got;
+	int rc;
+
+	while (!s->ended && s->in_len - s->in_at <= CRC_BYTES) {
+		s->in_len -= s->in_at;
+		memmove(s->in, s->in + s->in_at, s->in_len);
+		s->in_at = 0;
+		rc = pull(d, s->before, s->in + s->in_len, INPUT_BYTES - s->in_len, &got);
+		if (!rc && !got)
+			rc = end_crc(s);
+		if (rc)
+			return rc;
+		s->in_len += got;
+	}
+	if (s->ended)
+		return 0;
+	*ret_len = MIN(len, s->in_len - s->in_at - CRC_BYTES);
+	memcpy(buf, s->in + s->in_at, *ret_len);
+	s->crc = crc32c_add(s->crc, buf, *ret_len);
+	s->in_at += *ret_len;
+	return 0;
+}
+
+static int pull(struct ckpt_decode *d, struct stage *s, uint8_t *buf, size_t len, size_t *ret_len)
+{
+	*ret_len = 0;
+	switch (s->codec) {
+	case CKPT_PIECE_RAW:
+		return pull_raw(d, s, buf, len, ret_len);
+	case CKPT_PIECE_ZSTD:
+		return pull_zstd(d, s, buf, len, ret_len);
+	case CKPT_PIECE_CRC32C:
+		return pull_crc(d, s, buf, len, ret_len);
+	default:
+		return pull_zlib(d, s, buf, len, ret_len);
+	}
+}
+
+// --- From the beginning -----------------------------------------------------------------------------------------------------
+
+// inflate's windows: gzip has a header of its own, zlib another one, deflate none.
+static int window_bits(enum ckpt_piece_codec codec)
+{
+	return codec == CKPT_PIECE_GZIP ? 15 + 16 : codec == CKPT_PIECE_ZLIB ? 15 : -15;
+}
+
+static int open_stage(struct stage *s)
+{
+	switch (s->codec) {
+	case CKPT_PIECE_CRC32C:
+		break;
+	case CKPT_PIECE_ZSTD:
+		s->zstd = ZSTD_createDStream();
+		if (!s->zstd)
+			return -ENOMEM;
+		(void)ZSTD_DCtx_setParameter(s->zstd, ZSTD_d_windowLogMax, ZSTD_WINDOW_LOG);
+		break;
+	case CKPT_PIECE_GZIP:
+	case CKPT_PIECE_ZLIB:
+	case CKPT_PIECE_DEFLATE:
+		if (inflateInit2(&s->z, window_bits(s->codec)) != Z_OK)
+			return -ENOMEM;
+		s->z_open = true;
+		break;
+	default:
+		return -ENOTSUP;
+	}
+	s->in = malloc(INPUT_BYTES);
+	return s->in ? 0 : -ENOMEM;
+}
+
+static void begin(struct ckpt_decode *d)
+{
+	d->position = 0;
+	for (size_t i = 0; i < d->count; i++) {
+		struct stage *s = &d->stages[i];
+
+		s->at = d->offset;
+		s->end = d->offset + d->bytes;
+		s->in_at = s->in_len = 0;
+		s->ended = false;
+		s->between = true;
+		s->crc = UINT32_MAX;
+		if (s->zstd)
+			(void)ZSTD_DCtx_reset(s->zstd, ZSTD_reset_session_only);
+		if (s->z_open)
+			(void)inflateReset(&s->z);
+	}
+}
+
+static int pull_last(struct ckpt_decode *d, uint8_t *buf, size_t len, size_t *ret_len)
+{
+	int rc = pull(d, &d->stages[d->count - 1], buf, len, ret_len);
+
+	d->position += *ret_len;
+	return rc;
+}
+
+static int skip(struct ckpt_decode *d, uint64_t bytes)
+{
+	CLEANUP_FREE uint8_t *buf = bytes ? malloc(SKIP_BYTES) : NULL;
+	size_t got;
+
+	if (bytes && !buf)
+		return -ENOMEM;
+	while (bytes) {
+		int rc = pull_last(d, buf, (size_t)MIN(bytes, (uint64_t)SKIP_BYTES), &got);
+
+		if (rc || !got)
+			return rc ? rc : -EBADMSG;
+		bytes -= got;
+	}
+	return 0;
+}
+
+// What follows the last byte that is needed: its checksums are compared on the way.
+static int verify(struct ckpt_decode *d)
+{
+	CLEANUP_FREE uint8_t *buf = malloc(SKIP_BYTES);
+	uint64_t left = CKPT_DECODE_REST_MAX;
+	size_t got = 1;
+	int rc = buf ? 0 : -ENOMEM;
+
+	while (!rc && got && left > 0) {
+		rc = pull_last(d, buf, SKIP_BYTES, &got);
+		left -= MIN(left, (uint64_t)got);
+	}
+	d->verified = !rc;
+	return rc;
+}
+
+static int decode_to(struct ckpt_decode *d, uint64_t offset, uint8_t *buf, size_t len)
+{
+	size_t got;
+	int rc;
+
+	if (offset < d->position)
+		begin(d);
+	rc = skip(d, offset - d->position);
+	if (rc)
+		return rc;
+	while (len) {
+		rc = pull_last(d, buf, len, &got);
+		if (rc || !got)
+			return rc ? rc : -EBADMSG;
+		buf += got;
+		len -= got;
+	}
+	return d->position >= d->needed && !d->verified ? verify(d) : 0;
+}
+
+// --- Without codecs -----------------------------------------------------------------------------------------------------------
+
+static int read_raw(struct ckpt_decode *d, uint64_t offset, void *buf, size_t len)
+{
+	int rc;
+
+	if (len >= WINDOW_BYTES)
+		return ckpt_source_read(d->file, d->offset + offset, buf, len);
+	if (!d->window && !(d->window = malloc(WINDOW_BYTES)))
+		return -ENOMEM;
+	if (offset < d->window_at || offset + len > d->window_at + d->window_len) {
+		d->window_len = 0;
+		rc = ckpt_source_read(d->file, d->offset + offset, d->window,
+				      (size_t)MIN(d->needed - offset, (uint64_t)WINDOW_BYTES));
+		if (rc)
+			return rc;
+		d->window_at = offset;
+		d->window_len = (size_t)MIN(d->needed - offset, (uint64_t)WINDOW_BYTES);
+	}
+	memcpy(buf, d->window + (offset - d->window_at), len);
+	return 0;
+}
+
+// --- All ------------------------------------------------------------------------------------------------------------------------
+
+static int init(struct ckpt_decode *d, const struct ckpt_piece *piece)
+{
+	int rc = 0;
+
+	for (size_t i = 0; i < CKPT_PIECE_CODECS_MAX && piece->codecs[i]; i++) {
+		d->stages[d->count] = (struct stage){.codec = piece->codecs[i], .before = &d->stages[d->count - 1]};
+		rc = open_stage(&d->stages[d->count++]);
+		if (rc)
+			return rc;
+	}
+	begin(d);
+	return d->count == 1 && d->needed > d->bytes ? -EBADMSG : 0;
+}
+
+int ckpt_decode_new(const struct ckpt_source *file, const struct ckpt_piece *piece, uint64_t needed,
+		    struct ckpt_decode **ret_decode)
+{
+	struct ckpt_decode *d = ckpt_calloc(1, sizeof(*d));
+	int rc;
+
+	if (!d)
+		return -ENOMEM;
+	d->file = file;
+	d->offset = piece->offset;
+	d->bytes = piece->bytes;
+	d->needed = needed;
+	d->count = 1;
+	rc = init(d, piece);
+	if (rc)
+		ckpt_decode_free(d);
+	else
+		*ret_decode = d;
+	return rc;
+}
+
+void ckpt_decode_free(struct ckpt_decode *d)
+{
+	if (!d)
+		return;
+	for (size_t i = 0; i < d->count; i++) {
+		ZSTD_freeDStream(d->stages[i].zstd);
+		if (d->stages[i].z_open)
+			inflateEnd(&d->stages[i].z);
+		free(d->stages[i].in);
+	}
+	free(d->whole);
+	free(d->window);
+	free(d);
+}
+
+int ckpt_decode_read(struct ckpt_decode *d, uint64_t offset, void *buf, size_t len)
+{
+	int rc = 0;
+
+	if (!len)
+		return 0;
+	if (d->count == 1)
+		return read_raw(d, offset, buf, len);
+	if (d->needed > CKPT_DECODE_WHOLE_MAX)
+		return decode_to(d, offset, buf, len);
+	if (!d->whole) {
+		CLEANUP_FREE uint8_t *whole = malloc((size_t)d->needed);
+
+		rc = whole ? decode_to(d, 0, whole, (size_t)d->needed) : -ENOMEM;
+		if (rc)
+			return rc;
+		d->whole = TAKE_PTR(whole);
+	}
+	memcpy(buf, d->whole + offset, len);
+	return 0;
+}
+
+size_t ckpt_decode_bytes(const struct ckpt_decode *d)
+{
+	size_t bytes = sizeof(*d) + WINDOW_BYTES + (d->count > 1 ? (size_t)MIN(d->needed, CKPT_DECODE_WHOLE_MAX) : 0);
+
+	for (size_t i = 1; i < d->count; i++)
+		bytes += INPUT_BYTES + (d->stages[i].zstd ? (size_t)1 << ZSTD_WINDOW_LOG : (size_t)64 << 10);
+	return bytes;
+}

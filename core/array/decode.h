@@ -1,0 +1,31 @@
+// The bytes of one piece of a catalog, decoded, from any place on.
+//
+// Bytes without codecs are read where they are asked for. All others are decoded from their beginning: who reads forwards
+// decodes once, who goes back begins anew. A piece whose bytes are DECODE_WHOLE_MAX at most is kept decoded.
+//
+// Codecs: crc32c (the last 4 bytes are the CRC of RFC 3720 of those before, little-endian); zstd (RFC 8878, windows of 8 MiB at
+// most); gzip (RFC 1952), zlib (RFC 1950), deflate (RFC 1951). One after another, in the piece's order. A checksum is compared when
+// the last byte that is needed has been read: all behind it is decoded, too, up to DECODE_REST_MAX.
+//
+// Every byte is from outside. Memory: 8 MiB for each zstd in the piece, and DECODE_WHOLE_MAX. Ownership: the caller's; the source
+// lives as long. Threads: one at a time. Blocks as the source does.
+// Errors: -EBADMSG: the bytes break a rule of their codec, or are too few; -ENOTSUP: a codec that is not known here; -ENOMEM;
+// what the source says.
+#pragma once
+
+#include "core/array/catalog.h"
+
+#define CKPT_DECODE_WHOLE_MAX (UINT64_C(4) << 20)
+#define CKPT_DECODE_REST_MAX (UINT64_C(256) << 20)
+
+struct ckpt_decode;
+
+// codecs, offset and bytes are the piece's; needed: so many decoded bytes are read at most. -ENOTSUP, -ENOMEM; -EBADMSG: without
+// codecs there are too few.
+int ckpt_decode_new(const struct ckpt_source *file, const struct ckpt_piece *piece, uint64_t needed,
+		    struct ckpt_decode **ret_decode);
+void ckpt_decode_free(struct ckpt_decode *d); // NULL is fine
+
+// offset + len is `needed` at most.
+int ckpt_decode_read(struct ckpt_decode *d, uint64_t offset, void *buf, size_t len);
+size_t ckpt_decode_bytes(const struct ckpt_decode *d); // what it costs in memory
