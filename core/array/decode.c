@@ -7,10 +7,10 @@
 #include <zlib.h>
 #include <zstd.h>
 
-#define WINDOW_BYTES (128u << 10)   // of a source that is read in small parts
-#define INPUT_BYTES (64u << 10)     // of a stage
-#define ZSTD_WINDOW_LOG 23          // levels up to 19 need no more
-#define SKIP_BYTES (64u << 10)      // at once
+#define WINDOW_BYTES (128u << 10) // of a source that is read in small parts
+#define INPUT_BYTES (64u << 10)   // of a stage
+#define ZSTD_WINDOW_LOG 23        // levels up to 19 need no more
+#define SKIP_BYTES (64u << 10)    // at once
 #define CRC_BYTES 4
 
 struct stage {

@@ -4,9 +4,9 @@
 #include "core/array/decode.h"
 #include "core/base/util.h"
 
-#define RUN_BYTES (256u << 10)             // of a run that is not copied at once
-#define SPREAD_MAX 16                      // elements between two that are read with what is between
-#define BLOCK_BYTES ((uint64_t)32 << 20)   // of an array in another order, that is gathered at once
+#define RUN_BYTES (256u << 10)           // of a run that is not copied at once
+#define SPREAD_MAX 16                    // elements between two that are read with what is between
+#define BLOCK_BYTES ((uint64_t)32 << 20) // of an array in another order, that is gathered at once
 
 struct open_piece {
 	struct open_piece *next; // that was used before
@@ -24,9 +24,9 @@ struct ckpt_gather {
 	size_t index;
 	struct ckpt_catalog_array array;
 	uint64_t elements;
-	unsigned width, swap; // bytes of an element, and of what has an order of bytes
-	bool overlaps;        // pieces do, or it is not known
-	bool reordered;       // a piece has its elements in another order than C's
+	unsigned width, swap;    // bytes of an element, and of what has an order of bytes
+	bool overlaps;           // pieces do, or it is not known
+	bool reordered;          // a piece has its elements in another order than C's
 	struct open_piece *open; // the one that was used last first
 	size_t open_count;
 	uint8_t *run;   // RUN_BYTES
@@ -53,9 +53,9 @@ static int needed_bytes(const struct ckpt_gather *g, const struct ckpt_piece *p,
 		if (__builtin_mul_overflow(p->extent[i] - 1, p->strides[i], &more) ||
 		    __builtin_add_overflow(last, more, &last))
 			return -EBADMSG;
-	return __builtin_add_overflow(last, 1, &last) || __builtin_mul_overflow(last, (uint64_t)g->width, ret_needed) ?
-		       -EBADMSG :
-		       0;
+	return __builtin_add_overflow(last, 1, &last) || __builtin_mul_overflow(last, (uint64_t)g->width, ret_needed)
+		       ? -EBADMSG
+		       : 0;
 }
 
 static int open_piece(struct ckpt_gather *g, struct open_piece *o)
@@ -447,8 +447,8 @@ static int run_of_block(struct ckpt_gather *g, uint64_t first, uint64_t count, u
 
 int ckpt_gather_run(struct ckpt_gather *g, uint64_t first, uint64_t count, void *into)
 {
-	return g->reordered && count * g->width < BLOCK_BYTES ? run_of_block(g, first, count, into) :
-								 gather_run(g, first, count, into);
+	return g->reordered && count * g->width < BLOCK_BYTES ? run_of_block(g, first, count, into)
+							      : gather_run(g, first, count, into);
 }
 
 // --- All --------------------------------------------------------------------------------------------------------------------

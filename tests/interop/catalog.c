@@ -173,8 +173,8 @@ static json_t *array_of(const struct ckpt_catalog *c, size_t i, const struct ckp
 	return json_pack("{s:s, s:o, s:s, s:s?, s:s, s:b, s:o, s:o?, s:o, s:s?}", "tree", a.tree, "name",
 			 hex((const uint8_t *)a.name, strlen(a.name)), "format", a.format, "why", a.why, "dtype",
 			 ckpt_dtype_name(a.dtype), "big_endian", a.big_endian, "shape", numbers(a.shape, a.ndim),
-			 "fill", a.fill ? hex(a.fill, ckpt_dtype_width(a.dtype)) : NULL, "pieces", pieces,
-			 "gathered", out ? gather(c, i, files) : NULL);
+			 "fill", a.fill ? hex(a.fill, ckpt_dtype_width(a.dtype)) : NULL, "pieces", pieces, "gathered",
+			 out ? gather(c, i, files) : NULL);
 }
 
 int main(int argc, char **argv)
