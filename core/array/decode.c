@@ -2,15 +2,16 @@
 // is pulled: it gives some of the bytes that it is asked for, and none only at its end.
 #include "core/array/decode.h"
 
+#include "core/base/crc32c.h"
 #include "core/base/util.h"
+#include "core/codec/codec_zstd.h"
 
 #include <zlib.h>
-#include <zstd.h>
 
 #define WINDOW_BYTES (128u << 10) // of a source that is read in small parts
 #define INPUT_BYTES (64u << 10)   // of a stage
-#define ZSTD_WINDOW_LOG 23        // levels up to 19 need no more
-#define SKIP_BYTES (64u << 10)    // at once
+#define ZSTD_WINDOW_BYTES (8u << 20)
+#define SKIP_BYTES (64u << 10) // at once
 #define CRC_BYTES 4
 
 struct stage {
@@ -22,7 +23,7 @@ struct stage {
 	// All others: bytes of the stage before.
 	uint8_t *in;
 	size_t in_at, in_len;
-	ZSTD_DStream *zstd;
+	struct ckpt_zstd_stream *zstd;
 	bool between; // frames
 	z_stream z;
 	bool z_open;
@@ -30,7 +31,8 @@ struct stage {
 };
 
 struct ckpt_decode {
-	const struct ckpt_source *file;
+	struct ckpt_source file; // of the piece's file, or of its own bytes
+	const uint8_t *data;
 	uint64_t offset, bytes, needed;
 	struct stage stages[CKPT_PIECE_CODECS_MAX + 1];
 	size_t count;      // of stages; 1: there are no codecs
@@ -42,26 +44,6 @@ struct ckpt_decode {
 	size_t window_len;
 };
 
-// --- CRC-32C ----------------------------------------------------------------------------------------------------------------
-
-// RFC 3720, B.4: the polynomial 0x1EDC6F41, reflected.
-static uint32_t crc32c_add(uint32_t crc, const uint8_t *p, size_t len)
-{
-	static uint32_t table[256]; // the same whoever fills it
-
-	if (!__atomic_load_n(&table[255], __ATOMIC_ACQUIRE))
-		for (uint32_t i = 0; i < 256; i++) {
-			uint32_t c = i;
-
-			for (int k = 0; k < 8; k++)
-				c = c & 1 ? c >> 1 ^ UINT32_C(0x82F63B78) : c >> 1;
-			__atomic_store_n(&table[i], c, __ATOMIC_RELEASE);
-		}
-	for (; len; len--)
-		crc = crc >> 8 ^ table[(crc ^ *p++) & 0xff];
-	return crc;
-}
-
 // --- Stages -----------------------------------------------------------------------------------------------------------------
 
 static int pull(struct ckpt_decode *d, struct stage *s, uint8_t *buf, size_t len, size_t *ret_len);
@@ -71,7 +53,7 @@ static int pull_raw(struct ckpt_decode *d, struct stage *s, uint8_t *buf, size_t
 	int rc;
 
 	*ret_len = (size_t)MIN((uint64_t)len, s->end - s->at);
-	rc = ckpt_source_read(d->file, s->at, buf, *ret_len);
+	rc = ckpt_source_read(&d->file, s->at, buf, *ret_len);
 	s->at += *ret_len;
 	return rc == -EINVAL ? -EBADMSG : rc;
 }
@@ -89,25 +71,24 @@ static bool fill(struct ckpt_decode *d, struct stage *s, int *ret_rc)
 // Frames may follow each other.
 static int pull_zstd(struct ckpt_decode *d, struct stage *s, uint8_t *buf, size_t len, size_t *ret_len)
 {
-	ZSTD_outBuffer out = {buf, len, 0};
+	size_t left = len;
 	int rc = 0;
 
-	while (out.pos < len) {
+	while (left) {
 		bool more = fill(d, s, &rc);
-		ZSTD_inBuffer in = {s->in, s->in_len, s->in_at};
-		size_t before = out.pos, left;
+		const uint8_t *in = s->in + s->in_at;
+		size_t in_len = s->in_len - s->in_at, before = left;
 
 		if (rc)
 			return rc;
 		if (!more && s->between)
 			break;
-		left = ZSTD_decompressStream(s->zstd, &out, &in);
-		if (ZSTD_isError(left) || (!more && out.pos == before))
-			return -EBADMSG;
-		s->in_at = in.pos;
-		s->between = !left;
+		rc = ckpt_zstd_stream_decode(s->zstd, &in, &in_len, &buf, &left, &s->between);
+		if (rc || (!more && left == before))
+			return rc ? rc : -EBADMSG;
+		s->in_at = s->in_len - in_len;
 	}
-	*ret_len = out.pos;
+	*ret_len = len - left;
 	return 0;
 }
 
@@ -141,7 +122,7 @@ static int pull_zlib(struct ckpt_decode *d, struct stage *s, uint8_t *buf, size_
 static int end_crc(struct stage *s)
 {
 	s->ended = true;
-	return s->in_len - s->in_at == CRC_BYTES && ckpt_get32(s->in + s->in_at) == ~s->crc ? 0 : -EBADMSG;
+	return s->in_len - s->in_at == CRC_BYTES && ckpt_get32(s->in + s->in_at) == s->crc ? 0 : -EBADMSG;
 }
 
 // The last bytes are held back until more come.
@@ -165,7 +146,7 @@ static int pull_crc(struct ckpt_decode *d, struct stage *s, uint8_t *buf, size_t
 		return 0;
 	*ret_len = MIN(len, s->in_len - s->in_at - CRC_BYTES);
 	memcpy(buf, s->in + s->in_at, *ret_len);
-	s->crc = crc32c_add(s->crc, buf, *ret_len);
+	s->crc = ckpt_crc32c(s->crc, buf, *ret_len);
 	s->in_at += *ret_len;
 	return 0;
 }
@@ -199,10 +180,8 @@ static int open_stage(struct stage *s)
 	case CKPT_PIECE_CRC32C:
 		break;
 	case CKPT_PIECE_ZSTD:
-		s->zstd = ZSTD_createDStream();
-		if (!s->zstd)
+		if (ckpt_zstd_stream_new(&s->zstd))
 			return -ENOMEM;
-		(void)ZSTD_DCtx_setParameter(s->zstd, ZSTD_d_windowLogMax, ZSTD_WINDOW_LOG);
 		break;
 	case CKPT_PIECE_GZIP:
 	case CKPT_PIECE_ZLIB:
@@ -229,9 +208,9 @@ static void begin(struct ckpt_decode *d)
 		s->in_at = s->in_len = 0;
 		s->ended = false;
 		s->between = true;
-		s->crc = UINT32_MAX;
+		s->crc = 0;
 		if (s->zstd)
-			(void)ZSTD_DCtx_reset(s->zstd, ZSTD_reset_session_only);
+			ckpt_zstd_stream_begin(s->zstd);
 		if (s->z_open)
 			(void)inflateReset(&s->z);
 	}
@@ -305,12 +284,12 @@ static int read_raw(struct ckpt_decode *d, uint64_t offset, void *buf, size_t le
 	int rc;
 
 	if (len >= WINDOW_BYTES)
-		return ckpt_source_read(d->file, d->offset + offset, buf, len);
+		return ckpt_source_read(&d->file, d->offset + offset, buf, len);
 	if (!d->window && !(d->window = malloc(WINDOW_BYTES)))
 		return -ENOMEM;
 	if (offset < d->window_at || offset + len > d->window_at + d->window_len) {
 		d->window_len = 0;
-		rc = ckpt_source_read(d->file, d->offset + offset, d->window,
+		rc = ckpt_source_read(&d->file, d->offset + offset, d->window,
 				      (size_t)MIN(d->needed - offset, (uint64_t)WINDOW_BYTES));
 		if (rc)
 			return rc;
@@ -322,6 +301,14 @@ static int read_raw(struct ckpt_decode *d, uint64_t offset, void *buf, size_t le
 }
 
 // --- All ------------------------------------------------------------------------------------------------------------------------
+
+static int read_data(void *arg, uint64_t offset, void *buf, size_t len)
+{
+	const struct ckpt_decode *d = arg;
+
+	memcpy(buf, d->data + offset, len);
+	return 0;
+}
 
 static int init(struct ckpt_decode *d, const struct ckpt_piece *piece)
 {
@@ -345,7 +332,8 @@ int ckpt_decode_new(const struct ckpt_source *file, const struct ckpt_piece *pie
 
 	if (!d)
 		return -ENOMEM;
-	d->file = file;
+	d->data = piece->data;
+	d->file = d->data ? (struct ckpt_source){.bytes = piece->bytes, .read = read_data, .arg = d} : *file;
 	d->offset = piece->offset;
 	d->bytes = piece->bytes;
 	d->needed = needed;
@@ -363,7 +351,7 @@ void ckpt_decode_free(struct ckpt_decode *d)
 	if (!d)
 		return;
 	for (size_t i = 0; i < d->count; i++) {
-		ZSTD_freeDStream(d->stages[i].zstd);
+		ckpt_zstd_stream_free(d->stages[i].zstd);
 		if (d->stages[i].z_open)
 			inflateEnd(&d->stages[i].z);
 		free(d->stages[i].in);
@@ -400,6 +388,6 @@ size_t ckpt_decode_bytes(const struct ckpt_decode *d)
 	size_t bytes = sizeof(*d) + WINDOW_BYTES + (d->count > 1 ? (size_t)MIN(d->needed, CKPT_DECODE_WHOLE_MAX) : 0);
 
 	for (size_t i = 1; i < d->count; i++)
-		bytes += INPUT_BYTES + (d->stages[i].zstd ? (size_t)1 << ZSTD_WINDOW_LOG : (size_t)64 << 10);
+		bytes += INPUT_BYTES + (d->stages[i].zstd ? (size_t)ZSTD_WINDOW_BYTES : (size_t)64 << 10);
 	return bytes;
 }

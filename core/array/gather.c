@@ -65,12 +65,12 @@ static int open_piece(struct ckpt_gather *g, struct open_piece *o)
 
 	ckpt_catalog_piece(g->catalog, g->index, o->index, &o->piece);
 	o->big_endian = g->array.big_endian;
-	rc = g->files->open(g->files->arg, o->piece.file, &o->source);
+	rc = o->piece.data ? 0 : g->files->open(g->files->arg, o->piece.file, &o->source);
 	if (rc) {
 		o->source.read = NULL;
 		return rc;
 	}
-	rc = ckpt_piece_resolve(&o->source, &g->array, &o->piece, o->strides, &o->big_endian);
+	rc = o->piece.data ? 0 : ckpt_piece_resolve(&o->source, &g->array, &o->piece, o->strides, &o->big_endian);
 	if (!rc)
 		rc = needed_bytes(g, &o->piece, &needed);
 	if (!rc)

@@ -213,3 +213,42 @@ int ckpt_zstd_unpack(const void *stored, size_t stored_bytes, size_t max, uint8_
 	*ret_bytes = u.len;
 	return 0;
 }
+
+int ckpt_zstd_stream_new(struct ckpt_zstd_stream **ret_stream)
+{
+	ZSTD_DStream *s = ZSTD_createDStream();
+
+	if (!s || ZSTD_isError(ZSTD_DCtx_setParameter(s, ZSTD_d_windowLogMax, FOREIGN_WINDOW_LOG))) {
+		ZSTD_freeDStream(s);
+		return -ENOMEM;
+	}
+	*ret_stream = (struct ckpt_zstd_stream *)s;
+	return 0;
+}
+
+void ckpt_zstd_stream_free(struct ckpt_zstd_stream *s)
+{
+	ZSTD_freeDStream((ZSTD_DStream *)s);
+}
+
+void ckpt_zstd_stream_begin(struct ckpt_zstd_stream *s)
+{
+	(void)ZSTD_DCtx_reset((ZSTD_DStream *)s, ZSTD_reset_session_only);
+}
+
+int ckpt_zstd_stream_decode(struct ckpt_zstd_stream *s, const uint8_t **in, size_t *in_len, uint8_t **out,
+			    size_t *out_len, bool *ret_whole)
+{
+	ZSTD_inBuffer from = {*in, *in_len, 0};
+	ZSTD_outBuffer to = {*out, *out_len, 0};
+	size_t n = ZSTD_decompressStream((ZSTD_DStream *)s, &to, &from);
+
+	if (ZSTD_isError(n))
+		return unpack_error(n) == -ENOMEM ? -ENOMEM : -EBADMSG;
+	*in += from.pos;
+	*in_len -= from.pos;
+	*out += to.pos;
+	*out_len -= to.pos;
+	*ret_whole = !n;
+	return 0;
+}

@@ -3,6 +3,7 @@
 // Threads: one at a time for each ckpt_zstd. Nothing blocks. Memory: about 1.5 MiB, whatever is given.
 #pragma once
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -29,3 +30,16 @@ int ckpt_zstd_decode(struct ckpt_zstd *z, const void *stored, uint32_t stored_by
 // One frame of another program, which need not say how much it holds: malloc'ed into *ret_plain, for the caller. -EBADMSG: it is no
 // whole frame, or more than one; -EFBIG: it holds more than max bytes, or takes a window of more than 8 MiB; -ENOMEM.
 int ckpt_zstd_unpack(const void *stored, size_t stored_bytes, size_t max, uint8_t **ret_plain, size_t *ret_bytes);
+
+// --- Frames of others, in parts ------------------------------------------------------------------------------------------
+
+// Frames behind each other, as they come. Windows of 8 MiB at most. Memory: that, once such a frame comes.
+struct ckpt_zstd_stream;
+
+int ckpt_zstd_stream_new(struct ckpt_zstd_stream **ret_stream); // 0, -ENOMEM
+void ckpt_zstd_stream_free(struct ckpt_zstd_stream *s);         // NULL is fine
+void ckpt_zstd_stream_begin(struct ckpt_zstd_stream *s);        // anew
+// Decodes from `in` into `out`, until one of them ends, and moves both on. *ret_whole: the last frame has ended. -EBADMSG: no frame, or
+// too large a window; -ENOMEM.
+int ckpt_zstd_stream_decode(struct ckpt_zstd_stream *s, const uint8_t **in, size_t *in_len, uint8_t **out,
+			    size_t *out_len, bool *ret_whole);
