@@ -71,6 +71,7 @@ static const struct ckpt_verb verbs[] = {
 	{"remote", "shows and changes what a store has in an object store", ckpt_verb_remote},
 	{"gc", "removes packs that nothing needs", ckpt_verb_gc},
 	{"index", "checks the index, or rebuilds it", ckpt_verb_index},
+	{"arrays", "lists the arrays of a step, of any format", ckpt_verb_arrays},
 	{"begin", "opens a staged step by hand", ckpt_verb_begin},
 	{"commit", "completes a staged step by hand", ckpt_verb_commit},
 	{"resume", "gives a left-over session its name again", ckpt_verb_resume},

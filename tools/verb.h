@@ -50,6 +50,7 @@ const char *ckpt_verb_store_options(void);
 void ckpt_verb_help_common(void);
 
 int ckpt_verb_abort(int argc, char **argv);
+int ckpt_verb_arrays(int argc, char **argv);
 int ckpt_verb_begin(int argc, char **argv);
 int ckpt_verb_bench(int argc, char **argv);
 int ckpt_verb_cat(int argc, char **argv);

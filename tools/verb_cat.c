@@ -2,6 +2,10 @@
 
 #include "core/base/util.h"
 #include "core/cold/file.h"
+#include "core/view/array_index.h"
+#include "core/view/array_name.h"
+#include "core/view/npy_view.h"
+#include "core/view/step_arrays.h"
 #include "tools/listing.h"
 #include "tools/output.h"
 
@@ -87,6 +91,78 @@ static int cat_entry(struct ckpt_step *step, struct ckpt_manifest *m, const char
 	return rc;
 }
 
+// --- Arrays -------------------------------------------------------------------------------------------------------------
+
+#define ARRAYS ".arrays/"
+
+// A file that is made of a catalog.
+struct made {
+	struct ckpt_npy_view *npy; // NULL: the index
+	struct ckpt_array_index *index;
+};
+
+static int open_made(const struct ckpt_step_arrays *arrays, const char *path, struct made *ret)
+{
+	const struct ckpt_catalog *c = ckpt_step_arrays_catalog(arrays);
+	size_t i;
+	int rc;
+
+	*ret = (struct made){0};
+	if (!strcmp(path, "index.json"))
+		return ckpt_array_index_new(c, &ret->index);
+	rc = ckpt_array_find(c, path, &i);
+	return rc ? rc : ckpt_npy_view_open(c, i, ckpt_step_arrays_files(arrays), &ret->npy);
+}
+
+static int copy_made(const struct made *f, const char *what)
+{
+	CLEANUP_FREE char *buf = ckpt_need(malloc(COPY_BYTES));
+	uint64_t at = 0;
+
+	for (;;) {
+		ssize_t n = f->npy ? ckpt_npy_view_read(f->npy, buf, COPY_BYTES, at) :
+				     ckpt_array_index_read(f->index, buf, COPY_BYTES, at);
+		int rc;
+
+		if (n <= 0)
+			return n ? fail_read(what, (int)n) : 0;
+		rc = write_out(buf, (size_t)n);
+		if (rc)
+			return rc;
+		at += (uint64_t)n;
+	}
+}
+
+static int cat_array(struct ckpt_step *step, struct ckpt_manifest *m, const char *path, const char *what)
+{
+	struct ckpt_step_arrays *arrays;
+	struct made f;
+	int rc = ckpt_step_arrays_read(step, m, "", &arrays);
+
+	if (rc)
+		return fail_read(what, rc);
+	rc = open_made(arrays, path, &f);
+	if (rc)
+		rc = ckpt_fail(what, "`ckptfs arrays STORE STEP` lists the arrays of a step",
+			       "%s", rc == -ENOENT ? "no array has this path" : strerror(-rc));
+	else
+		rc = copy_made(&f, what);
+	ckpt_npy_view_close(f.npy);
+	ckpt_array_index_free(f.index);
+	ckpt_step_arrays_unref(arrays);
+	return rc;
+}
+
+// A file of the step itself wins.
+static int cat_path(struct ckpt_step *step, struct ckpt_manifest *m, const char *path, const char *what)
+{
+	uint32_t index;
+
+	if (!strncmp(path, ARRAYS, strlen(ARRAYS)) && ckpt_manifest_lookup(m, path, &index))
+		return cat_array(step, m, path + strlen(ARRAYS), what);
+	return cat_entry(step, m, path, what);
+}
+
 int ckpt_verb_cat(int argc, char **argv)
 {
 	static const struct ckpt_syntax syntax = {
@@ -95,7 +171,11 @@ int ckpt_verb_cat(int argc, char **argv)
 		       "Examples:\n"
 		       "  ckptfs cat /data/run42 latest config.json\n"
 		       "  ckptfs cat /data/run42 1000@-1 config.json\n"
-		       "  ckptfs cat /ckpt/1000/model.safetensors > model.safetensors",
+		       "  ckptfs cat /ckpt/1000/model.safetensors > model.safetensors\n"
+		       "  ckptfs cat /data/run42 1000 .arrays/model.norm.weight.npy > norm.npy\n\n"
+		       "`.arrays/NAME.npy` is an array of any format as a file of NumPy, and `.arrays/TREE/NAME.npy` one whose name is not unique; "
+		       "`.arrays/index.json` is all that `ckptfs arrays --json` says. In a name `/` makes a folder, and other bytes "
+		       "outside [A-Za-z0-9._-] are %XX.",
 		.operands_min = 1,
 		.operands_max = 3,
 		.no_json = true,
@@ -121,7 +201,7 @@ int ckpt_verb_cat(int argc, char **argv)
 	if (!rc) {
 		rc = ckpt_listing_files(&l, &o, word, &step, &m, &path);
 		if (!rc)
-			rc = cat_entry(step, m, path, word);
+			rc = cat_path(step, m, path, word);
 		ckpt_manifest_unref(m);
 		ckpt_step_unref(step);
 		ckpt_listing_close(&l);

@@ -28,6 +28,7 @@
 enum ckpt_lock_rank {
 	// Of whole acts: held over I/O, and while waiting for others to get on.
 	CKPT_LOCK_END,        // fs/end.c: the store is not closed meanwhile; the report of the end is one
+	CKPT_LOCK_VIEW,       // core/view: over the reading of an array's elements
 	CKPT_LOCK_PUBLISHING, // amend_file: over the publication of one file, which may be what turns its folder into a step
 	CKPT_LOCK_PLAIN,      // fs/call.c: over each change of the plain tree; what else is here is part of one
 	CKPT_LOCK_COPY_UP, // fs/copy_up.c: one copy at a time, which is put under a name and so takes NAMES

@@ -1,0 +1,147 @@
+#include "core/view/npy_view.h"
+
+#include "core/array/gather.h"
+#include "core/base/lock.h"
+#include "core/base/util.h"
+
+#include <stdio.h>
+
+#define MAGIC "\x93NUMPY"
+#define ALIGN 64
+#define HEADER_MAX (CKPT_ARRAY_DIMS_MAX * 22 + 256)
+
+struct ckpt_npy_view {
+	struct ckpt_lock lock;
+	struct ckpt_gather *gather; // guarded by the lock
+	uint64_t bytes;
+	size_t header_len;
+	uint8_t header[HEADER_MAX];
+};
+
+static const char *descr_of(enum ckpt_dtype dtype)
+{
+	static const char *const descr[CKPT_DTYPE_COUNT] = {
+		[CKPT_DTYPE_BOOL] = "|b1",       [CKPT_DTYPE_I8] = "|i1",         [CKPT_DTYPE_I16] = "<i2",
+		[CKPT_DTYPE_I32] = "<i4",        [CKPT_DTYPE_I64] = "<i8",        [CKPT_DTYPE_U8] = "|u1",
+		[CKPT_DTYPE_U16] = "<u2",        [CKPT_DTYPE_U32] = "<u4",        [CKPT_DTYPE_U64] = "<u8",
+		[CKPT_DTYPE_F16] = "<f2",        [CKPT_DTYPE_F32] = "<f4",        [CKPT_DTYPE_F64] = "<f8",
+		[CKPT_DTYPE_BF16] = "<V2",       [CKPT_DTYPE_F8E4M3] = "<V1",     [CKPT_DTYPE_F8E5M2] = "<V1",
+		[CKPT_DTYPE_C64] = "<c8",        [CKPT_DTYPE_C128] = "<c16",      [CKPT_DTYPE_F8E4M3FNUZ] = "<V1",
+		[CKPT_DTYPE_F8E5M2FNUZ] = "<V1", [CKPT_DTYPE_F8E8M0] = "<V1",
+	};
+
+	return descr[dtype];
+}
+
+// The dictionary, as repr() would write it, filled up with spaces so that the elements are aligned. 0: it cannot be one.
+static size_t write_header(const struct ckpt_catalog_array *a, uint8_t out[HEADER_MAX])
+{
+	char text[HEADER_MAX];
+	size_t n, prefix = 10, all;
+
+	if (a->why || !descr_of(a->dtype))
+		return 0;
+	n = (size_t)snprintf(text, sizeof(text), "{'descr': '%s', 'fortran_order': False, 'shape': (", descr_of(a->dtype));
+	for (unsigned i = 0; i < a->ndim; i++)
+		n += (size_t)snprintf(text + n, sizeof(text) - n, "%llu%s", (unsigned long long)a->shape[i],
+				      i + 1 < a->ndim ? ", " :
+				      a->ndim == 1    ? "," :
+							"");
+	n += (size_t)snprintf(text + n, sizeof(text) - n, "), }");
+	all = (prefix + n + 1 + ALIGN - 1) / ALIGN * ALIGN;
+	memcpy(out, MAGIC, 6);
+	out[6] = 1;
+	out[7] = 0;
+	ckpt_put16(out + 8, (uint16_t)(all - prefix));
+	memcpy(out + prefix, text, n);
+	memset(out + prefix + n, ' ', all - prefix - n);
+	out[all - 1] = '\n';
+	return all;
+}
+
+bool ckpt_npy_view_bytes(const struct ckpt_catalog_array *a, uint64_t *ret_bytes)
+{
+	uint8_t header[HEADER_MAX];
+	size_t n = write_header(a, header);
+	uint64_t elements = 1;
+
+	if (!n)
+		return false;
+	for (unsigned i = 0; i < a->ndim; i++)
+		elements *= a->shape[i];
+	*ret_bytes = n + elements * ckpt_dtype_width(a->dtype);
+	return true;
+}
+
+int ckpt_npy_view_open(const struct ckpt_catalog *c, size_t array, const struct ckpt_catalog_files *files,
+		  struct ckpt_npy_view **ret_view)
+{
+	struct ckpt_npy_view *n = ckpt_calloc(1, sizeof(*n));
+	struct ckpt_catalog_array a;
+	int rc;
+
+	if (!n)
+		return -ENOMEM;
+	ckpt_lock_init(&n->lock, CKPT_LOCK_VIEW);
+	ckpt_catalog_get(c, array, &a);
+	n->header_len = write_header(&a, n->header);
+	rc = n->header_len && ckpt_npy_view_bytes(&a, &n->bytes) ? ckpt_gather_new(c, array, files, &n->gather) : -ENOTSUP;
+	if (rc)
+		ckpt_npy_view_close(n);
+	else
+		*ret_view = n;
+	return rc;
+}
+
+void ckpt_npy_view_close(struct ckpt_npy_view *n)
+{
+	if (!n)
+		return;
+	ckpt_gather_free(n->gather);
+	ckpt_lock_done(&n->lock);
+	free(n);
+}
+
+// Elements that are wanted in part.
+static int read_part(struct ckpt_npy_view *n, uint64_t element, size_t skip, uint8_t *buf, size_t len)
+{
+	uint8_t whole[16];
+	int rc = ckpt_gather_run(n->gather, element, 1, whole);
+
+	if (!rc)
+		memcpy(buf, whole + skip, len);
+	return rc;
+}
+
+// at: from the first element on.
+static int read_elements(struct ckpt_npy_view *n, uint64_t at, uint8_t *buf, size_t len)
+{
+	unsigned width = ckpt_gather_width(n->gather);
+	size_t skip = (size_t)(at % width), first = skip ? MIN(len, width - skip) : 0, middle, last;
+	int rc = first ? read_part(n, at / width, skip, buf, first) : 0;
+
+	middle = (len - first) / width * width;
+	last = len - first - middle;
+	if (!rc && middle)
+		rc = ckpt_gather_run(n->gather, (at + first) / width, middle / width, buf + first);
+	if (!rc && last)
+		rc = read_part(n, (at + first + middle) / width, 0, buf + first + middle, last);
+	return rc;
+}
+
+ssize_t ckpt_npy_view_read(struct ckpt_npy_view *n, void *buf, size_t len, uint64_t offset)
+{
+	size_t head;
+	int rc = 0;
+
+	if (offset >= n->bytes)
+		return 0;
+	len = (size_t)MIN((uint64_t)len, n->bytes - offset);
+	head = offset < n->header_len ? MIN(len, n->header_len - (size_t)offset) : 0;
+	memcpy(buf, n->header + MIN(offset, n->header_len), head);
+	if (len > head) {
+		LOCK_SCOPE(&n->lock);
+		rc = read_elements(n, offset + head - n->header_len, (uint8_t *)buf + head, len - head);
+	}
+	return rc ? rc : (ssize_t)len;
+}

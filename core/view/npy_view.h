@@ -1,0 +1,24 @@
+// An array of a catalog as a file of NumPy: its header, then the elements in C order (NumPy's numpy/lib/format.py, version 1.0; 2.0
+// where the shape is too long for that).
+//
+// The size is known before an element is read. Elements of types that NumPy does not have are opaque: bfloat16 is <V2, the 8-bit floats are
+// <V1; `.view(ml_dtypes...)` of what is loaded gives the numbers.
+//
+// Ownership: the caller's; catalog and files live as long. Threads: any; one reads at a time, others wait. Blocks as the files do.
+// Errors: those of gather.h.
+#pragma once
+
+#include "core/array/catalog.h"
+
+#include <sys/types.h>
+
+struct ckpt_npy_view;
+
+// The bytes of the file. False: it cannot be one (ckpt_catalog_array.why, or elements that share a byte).
+bool ckpt_npy_view_bytes(const struct ckpt_catalog_array *a, uint64_t *ret_bytes);
+
+int ckpt_npy_view_open(const struct ckpt_catalog *c, size_t array, const struct ckpt_catalog_files *files,
+		  struct ckpt_npy_view **ret_view);
+void ckpt_npy_view_close(struct ckpt_npy_view *n); // NULL is fine
+// As pread(2).
+ssize_t ckpt_npy_view_read(struct ckpt_npy_view *n, void *buf, size_t len, uint64_t offset);

@@ -1,0 +1,230 @@
+#include "core/view/step_arrays.h"
+
+#include "core/base/util.h"
+#include "core/cold/file.h"
+
+#include <limits.h>
+#include <stdio.h>
+
+struct ckpt_step_arrays {
+	int refs; // atomic
+	struct ckpt_step *step;
+	struct ckpt_manifest *m;
+	struct ckpt_catalog *catalog;
+	struct ckpt_catalog_files files;
+};
+
+// --- Files ------------------------------------------------------------------------------------------------------------------
+
+static int read_file(void *arg, uint64_t offset, void *buf, size_t len)
+{
+	struct ckpt_file *f = arg;
+
+	for (size_t done = 0; done < len;) {
+		ssize_t n = ckpt_file_read(f, (uint8_t *)buf + done, len - done, offset + done);
+
+		if (n <= 0)
+			return n ? (int)n : -ENODATA;
+		done += (size_t)n;
+	}
+	return 0;
+}
+
+static int open_file(void *arg, const char *path, struct ckpt_source *ret_source)
+{
+	struct ckpt_step_arrays *a = arg;
+	struct ckpt_entry e;
+	struct ckpt_file *f;
+	uint32_t index;
+	int rc = ckpt_manifest_lookup(a->m, path, &index);
+
+	if (rc)
+		return rc == -ENOTDIR ? -ENOENT : rc;
+	ckpt_manifest_entry(a->m, index, &e);
+	if (e.type != CKPT_ENTRY_FILE)
+		return -ENOENT;
+	rc = ckpt_file_open(a->step, a->m, index, &f);
+	if (!rc)
+		*ret_source = (struct ckpt_source){.bytes = e.bytes, .read = read_file, .arg = f};
+	return rc;
+}
+
+static void close_file(void *arg, struct ckpt_source *source)
+{
+	(void)arg;
+	ckpt_file_close(source->arg);
+}
+
+static int each_below(struct ckpt_step_arrays *a, uint32_t index, int (*fn)(void *, const char *, uint64_t),
+		      void *fn_arg)
+{
+	char path[PATH_MAX];
+	struct ckpt_entry e;
+	int rc = 0;
+
+	ckpt_manifest_entry(a->m, index, &e);
+	if (e.conflict)
+		return 0;
+	if (e.type == CKPT_ENTRY_FILE) {
+		rc = ckpt_manifest_path(a->m, index, path, sizeof(path));
+		return rc < 0 ? rc : fn(fn_arg, path, e.bytes);
+	}
+	for (uint32_t i = 0; e.type == CKPT_ENTRY_DIR && i < e.child_count && !rc; i++)
+		rc = each_below(a, e.child_first + i, fn, fn_arg);
+	return rc;
+}
+
+static int each_file(void *arg, const char *dir, int (*fn)(void *, const char *, uint64_t), void *fn_arg)
+{
+	struct ckpt_step_arrays *a = arg;
+	uint32_t index;
+	int rc = ckpt_manifest_lookup(a->m, dir, &index);
+
+	return rc ? (rc == -ENOTDIR ? -ENOENT : rc) : each_below(a, index, fn, fn_arg);
+}
+
+// --- Reading ----------------------------------------------------------------------------------------------------------------
+
+// The paths of the files that have pieces of known arrays.
+struct set {
+	char **at; // sorted, each malloc'ed
+	size_t count, cap;
+};
+
+struct reading {
+	struct ckpt_step_arrays *of;
+	bool metadata; // the first pass: files whose name says that others are their pieces
+	struct set pieces;
+};
+
+// .zarray, zarr.json, .metadata, manifest.ocdbt: their pieces are in files beside them.
+static bool names_others(const char *path)
+{
+	static const char *const names[] = {".zarray", "zarr.json", ".metadata", "manifest.ocdbt"};
+	const char *slash = strrchr(path, '/'), *base = slash ? slash + 1 : path;
+
+	for (size_t i = 0; i < ARRAY_LEN(names); i++)
+		if (!strcmp(base, names[i]))
+			return true;
+	return false;
+}
+
+static int by_text(const void *a, const void *b)
+{
+	return strcmp(*(const char *const *)a, *(const char *const *)b);
+}
+
+static bool has(const struct set *s, const char *path)
+{
+	return s->count && bsearch(&path, s->at, s->count, sizeof(*s->at), by_text);
+}
+
+// All files of pieces, each once.
+static int collect_pieces(struct reading *r)
+{
+	const struct ckpt_catalog *c = r->of->catalog;
+	struct set *s = &r->pieces;
+	size_t kept = 0;
+
+	for (size_t i = 0; i < ckpt_catalog_count(c); i++) {
+		struct ckpt_catalog_array a;
+
+		ckpt_catalog_get(c, i, &a);
+		for (size_t k = 0; k < a.pieces; k++) {
+			struct ckpt_piece p;
+
+			ckpt_catalog_piece(c, i, k, &p);
+			if (s->count && !strcmp(s->at[s->count - 1], p.file))
+				continue;
+			if (ckpt_grow((void **)&s->at, &s->cap, s->count + 1, sizeof(*s->at)) ||
+			    !(s->at[s->count] = strdup(p.file)))
+				return -ENOMEM;
+			s->count++;
+		}
+	}
+	if (s->count)
+		qsort(s->at, s->count, sizeof(*s->at), by_text);
+	for (size_t i = 0; i < s->count; i++) {
+		if (kept && !strcmp(s->at[kept - 1], s->at[i]))
+			free(s->at[i]);
+		else
+			s->at[kept++] = s->at[i];
+	}
+	s->count = kept;
+	return 0;
+}
+
+static int take_file(void *arg, const char *path, uint64_t bytes)
+{
+	struct reading *r = arg;
+
+	if (!bytes || names_others(path) != r->metadata || has(&r->pieces, path))
+		return 0;
+	return ckpt_catalog_read(r->of->catalog, &r->of->files, path);
+}
+
+static int read_below(struct ckpt_step_arrays *a, const char *path)
+{
+	struct reading r = {.of = a, .metadata = true};
+	int rc = each_file(a, path, take_file, &r);
+
+	if (!rc)
+		rc = collect_pieces(&r);
+	r.metadata = false;
+	if (!rc)
+		rc = each_file(a, path, take_file, &r);
+	if (!rc)
+		rc = ckpt_catalog_end(a->catalog);
+	for (size_t i = 0; i < r.pieces.count; i++)
+		free(r.pieces.at[i]);
+	free(r.pieces.at);
+	return rc;
+}
+
+int ckpt_step_arrays_read(struct ckpt_step *step, struct ckpt_manifest *m, const char *path,
+			  struct ckpt_step_arrays **ret_arrays)
+{
+	struct ckpt_step_arrays *a = ckpt_calloc(1, sizeof(*a));
+	int rc;
+
+	if (!a)
+		return -ENOMEM;
+	a->refs = 1;
+	a->step = ckpt_step_ref(step);
+	a->m = ckpt_manifest_ref(m);
+	a->files = (struct ckpt_catalog_files){open_file, close_file, each_file, a};
+	rc = ckpt_catalog_new(&a->catalog);
+	if (!rc)
+		rc = read_below(a, path);
+	if (rc)
+		ckpt_step_arrays_unref(a);
+	else
+		*ret_arrays = a;
+	return rc;
+}
+
+struct ckpt_step_arrays *ckpt_step_arrays_ref(struct ckpt_step_arrays *a)
+{
+	__atomic_add_fetch(&a->refs, 1, __ATOMIC_RELAXED);
+	return a;
+}
+
+void ckpt_step_arrays_unref(struct ckpt_step_arrays *a)
+{
+	if (!a || __atomic_sub_fetch(&a->refs, 1, __ATOMIC_ACQ_REL))
+		return;
+	ckpt_catalog_free(a->catalog);
+	ckpt_manifest_unref(a->m);
+	ckpt_step_unref(a->step);
+	free(a);
+}
+
+const struct ckpt_catalog *ckpt_step_arrays_catalog(const struct ckpt_step_arrays *a)
+{
+	return a->catalog;
+}
+
+const struct ckpt_catalog_files *ckpt_step_arrays_files(const struct ckpt_step_arrays *a)
+{
+	return &a->files;
+}
