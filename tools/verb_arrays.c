@@ -139,10 +139,11 @@ static int add_stats(const struct arrays *v, size_t i, json_t *row, uint64_t *by
 static int by_name(const void *a, const void *b)
 {
 	json_t *const *x = a, *const *y = b;
-	int order = strcmp(json_string_value(json_object_get(*x, "tree")), json_string_value(json_object_get(*y, "tree")));
+	int order =
+		strcmp(json_string_value(json_object_get(*x, "tree")), json_string_value(json_object_get(*y, "tree")));
 
-	return order ? order :
-		       strcmp(json_string_value(json_object_get(*x, "name")),
+	return order ? order
+		     : strcmp(json_string_value(json_object_get(*x, "name")),
 			      json_string_value(json_object_get(*y, "name")));
 }
 
@@ -210,9 +211,9 @@ static char *number_text(const json_t *row, const char *key)
 {
 	const json_t *value = json_object_get(row, key);
 
-	return json_is_real(value)    ? ckpt_text("%.6g", json_real_value(value)) :
-	       json_is_integer(value) ? ckpt_text("%lld", (long long)json_integer_value(value)) :
-					ckpt_text("-");
+	return json_is_real(value)      ? ckpt_text("%.6g", json_real_value(value))
+	       : json_is_integer(value) ? ckpt_text("%lld", (long long)json_integer_value(value))
+					: ckpt_text("-");
 }
 
 static void print_table(const struct arrays *v, const json_t *rows)
@@ -309,7 +310,8 @@ static int run(struct arrays *v, const struct ckpt_operand *o)
 	if (!rc) {
 		rc = ckpt_step_arrays_read(step, m, path, &v->of);
 		if (rc)
-			rc = ckpt_fail(v->word, "`ckptfs ls STORE STEP` lists its files; `ckptfs verify` says what is damaged",
+			rc = ckpt_fail(v->word,
+				       "`ckptfs ls STORE STEP` lists its files; `ckptfs verify` says what is damaged",
 				       "its arrays cannot be read: %s", strerror(-rc));
 	}
 	if (!rc)
@@ -326,8 +328,10 @@ int ckpt_verb_arrays(int argc, char **argv)
 	static const struct ckpt_syntax syntax = {
 		.operands = "[STORE] STEP[/PATH] [GLOB]",
 		.doc = "Lists the arrays of a step: name, dtype, shape, size, whatever format its files have.\v"
-		       "Formats: npy, npz, safetensors, torch.save, torch.distributed.checkpoint, zarr 2 and 3, OCDBT (Orbax), GGUF. Only headers "
-		       "are read. A GLOB is over names: `*` stops at `.` and `/`, `**` does not; with a colon it is over TREE:NAME.\n\n"
+		       "Formats: npy, npz, safetensors, torch.save, torch.distributed.checkpoint, zarr 2 and 3, OCDBT "
+		       "(Orbax), GGUF. Only headers "
+		       "are read. A GLOB is over names: `*` stops at `.` and `/`, `**` does not; with a colon it is "
+		       "over TREE:NAME.\n\n"
 		       "Examples:\n"
 		       "  ckptfs arrays /data/run42 latest\n"
 		       "  ckptfs arrays /data/run42 1000 'model.**.weight' --stats\n"
@@ -347,7 +351,8 @@ int ckpt_verb_arrays(int argc, char **argv)
 	if (rc)
 		return rc;
 	if (!o.count || o.count > 2)
-		rc = ckpt_usage("arrays", "usage: ckptfs arrays [STORE] STEP [GLOB]", "wants a step, and at most a pattern");
+		rc = ckpt_usage("arrays", "usage: ckptfs arrays [STORE] STEP [GLOB]",
+				"wants a step, and at most a pattern");
 	else
 		rc = run(&v, &o);
 	ckpt_operand_done(&o);

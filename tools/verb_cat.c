@@ -120,8 +120,8 @@ static int copy_made(const struct made *f, const char *what)
 	uint64_t at = 0;
 
 	for (;;) {
-		ssize_t n = f->npy ? ckpt_npy_view_read(f->npy, buf, COPY_BYTES, at) :
-				     ckpt_array_index_read(f->index, buf, COPY_BYTES, at);
+		ssize_t n = f->npy ? ckpt_npy_view_read(f->npy, buf, COPY_BYTES, at)
+				   : ckpt_array_index_read(f->index, buf, COPY_BYTES, at);
 		int rc;
 
 		if (n <= 0)
@@ -143,8 +143,8 @@ static int cat_array(struct ckpt_step *step, struct ckpt_manifest *m, const char
 		return fail_read(what, rc);
 	rc = open_made(arrays, path, &f);
 	if (rc)
-		rc = ckpt_fail(what, "`ckptfs arrays STORE STEP` lists the arrays of a step",
-			       "%s", rc == -ENOENT ? "no array has this path" : strerror(-rc));
+		rc = ckpt_fail(what, "`ckptfs arrays STORE STEP` lists the arrays of a step", "%s",
+			       rc == -ENOENT ? "no array has this path" : strerror(-rc));
 	else
 		rc = copy_made(&f, what);
 	ckpt_npy_view_close(f.npy);
@@ -173,8 +173,10 @@ int ckpt_verb_cat(int argc, char **argv)
 		       "  ckptfs cat /data/run42 1000@-1 config.json\n"
 		       "  ckptfs cat /ckpt/1000/model.safetensors > model.safetensors\n"
 		       "  ckptfs cat /data/run42 1000 .arrays/model.norm.weight.npy > norm.npy\n\n"
-		       "`.arrays/NAME.npy` is an array of any format as a file of NumPy, and `.arrays/TREE/NAME.npy` one whose name is not unique; "
-		       "`.arrays/index.json` is all that `ckptfs arrays --json` says. In a name `/` makes a folder, and other bytes "
+		       "`.arrays/NAME.npy` is an array of any format as a file of NumPy, and `.arrays/TREE/NAME.npy` "
+		       "one whose name is not unique; "
+		       "`.arrays/index.json` is all that `ckptfs arrays --json` says. In a name `/` makes a folder, "
+		       "and other bytes "
 		       "outside [A-Za-z0-9._-] are %XX.",
 		.operands_min = 1,
 		.operands_max = 3,

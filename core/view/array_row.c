@@ -68,9 +68,9 @@ static json_t *piece_row(const struct ckpt_piece *p, unsigned ndim)
 
 	for (int i = 0; i < CKPT_PIECE_CODECS_MAX && p->codecs[i]; i++)
 		(void)json_array_append_new(codecs, json_string(ckpt_piece_codec_name(p->codecs[i])));
-	row = json_pack("{s:o, s:I, s:I, s:o, s:o, s:o*}", "file", text(p->file), "offset",
-			(json_int_t)p->offset, "bytes", (json_int_t)p->bytes, "start", numbers(p->start, ndim),
-			"extent", numbers(p->extent, ndim), "codecs", codecs);
+	row = json_pack("{s:o, s:I, s:I, s:o, s:o, s:o*}", "file", text(p->file), "offset", (json_int_t)p->offset,
+			"bytes", (json_int_t)p->bytes, "start", numbers(p->start, ndim), "extent",
+			numbers(p->extent, ndim), "codecs", codecs);
 	return row;
 }
 
@@ -95,8 +95,8 @@ json_t *ckpt_array_row(const struct ckpt_catalog *c, size_t i)
 	struct ckpt_catalog_array a;
 
 	ckpt_catalog_get(c, i, &a);
-	return json_pack("{s:o, s:o, s:s?, s:o, s:I, s:s, s:o, s:s?}", "name", text(a.name), "tree",
-			 text(a.tree), "dtype", ckpt_array_dtype(a.dtype), "shape", numbers(a.shape, a.ndim),
-			 "bytes", (json_int_t)ckpt_array_bytes(&a), "format", a.format, "pieces", pieces_of(c, i, &a),
-			 "why", a.why);
+	return json_pack("{s:o, s:o, s:s?, s:o, s:I, s:s, s:o, s:s?}", "name", text(a.name), "tree", text(a.tree),
+			 "dtype", ckpt_array_dtype(a.dtype), "shape", numbers(a.shape, a.ndim), "bytes",
+			 (json_int_t)ckpt_array_bytes(&a), "format", a.format, "pieces", pieces_of(c, i, &a), "why",
+			 a.why);
 }

@@ -21,12 +21,12 @@ struct ckpt_npy_view {
 static const char *descr_of(enum ckpt_dtype dtype)
 {
 	static const char *const descr[CKPT_DTYPE_COUNT] = {
-		[CKPT_DTYPE_BOOL] = "|b1",       [CKPT_DTYPE_I8] = "|i1",         [CKPT_DTYPE_I16] = "<i2",
-		[CKPT_DTYPE_I32] = "<i4",        [CKPT_DTYPE_I64] = "<i8",        [CKPT_DTYPE_U8] = "|u1",
-		[CKPT_DTYPE_U16] = "<u2",        [CKPT_DTYPE_U32] = "<u4",        [CKPT_DTYPE_U64] = "<u8",
-		[CKPT_DTYPE_F16] = "<f2",        [CKPT_DTYPE_F32] = "<f4",        [CKPT_DTYPE_F64] = "<f8",
-		[CKPT_DTYPE_BF16] = "<V2",       [CKPT_DTYPE_F8E4M3] = "<V1",     [CKPT_DTYPE_F8E5M2] = "<V1",
-		[CKPT_DTYPE_C64] = "<c8",        [CKPT_DTYPE_C128] = "<c16",      [CKPT_DTYPE_F8E4M3FNUZ] = "<V1",
+		[CKPT_DTYPE_BOOL] = "|b1",       [CKPT_DTYPE_I8] = "|i1",     [CKPT_DTYPE_I16] = "<i2",
+		[CKPT_DTYPE_I32] = "<i4",        [CKPT_DTYPE_I64] = "<i8",    [CKPT_DTYPE_U8] = "|u1",
+		[CKPT_DTYPE_U16] = "<u2",        [CKPT_DTYPE_U32] = "<u4",    [CKPT_DTYPE_U64] = "<u8",
+		[CKPT_DTYPE_F16] = "<f2",        [CKPT_DTYPE_F32] = "<f4",    [CKPT_DTYPE_F64] = "<f8",
+		[CKPT_DTYPE_BF16] = "<V2",       [CKPT_DTYPE_F8E4M3] = "<V1", [CKPT_DTYPE_F8E5M2] = "<V1",
+		[CKPT_DTYPE_C64] = "<c8",        [CKPT_DTYPE_C128] = "<c16",  [CKPT_DTYPE_F8E4M3FNUZ] = "<V1",
 		[CKPT_DTYPE_F8E5M2FNUZ] = "<V1", [CKPT_DTYPE_F8E8M0] = "<V1",
 	};
 
@@ -41,12 +41,13 @@ static size_t write_header(const struct ckpt_catalog_array *a, uint8_t out[HEADE
 
 	if (a->why || !descr_of(a->dtype))
 		return 0;
-	n = (size_t)snprintf(text, sizeof(text), "{'descr': '%s', 'fortran_order': False, 'shape': (", descr_of(a->dtype));
+	n = (size_t)snprintf(text, sizeof(text), "{'descr': '%s', 'fortran_order': False, 'shape': (",
+			     descr_of(a->dtype));
 	for (unsigned i = 0; i < a->ndim; i++)
 		n += (size_t)snprintf(text + n, sizeof(text) - n, "%llu%s", (unsigned long long)a->shape[i],
-				      i + 1 < a->ndim ? ", " :
-				      a->ndim == 1    ? "," :
-							"");
+				      i + 1 < a->ndim ? ", "
+				      : a->ndim == 1  ? ","
+						      : "");
 	n += (size_t)snprintf(text + n, sizeof(text) - n, "), }");
 	all = (prefix + n + 1 + ALIGN - 1) / ALIGN * ALIGN;
 	memcpy(out, MAGIC, 6);
@@ -74,7 +75,7 @@ bool ckpt_npy_view_bytes(const struct ckpt_catalog_array *a, uint64_t *ret_bytes
 }
 
 int ckpt_npy_view_open(const struct ckpt_catalog *c, size_t array, const struct ckpt_catalog_files *files,
-		  struct ckpt_npy_view **ret_view)
+		       struct ckpt_npy_view **ret_view)
 {
 	struct ckpt_npy_view *n = ckpt_calloc(1, sizeof(*n));
 	struct ckpt_catalog_array a;
@@ -85,7 +86,8 @@ int ckpt_npy_view_open(const struct ckpt_catalog *c, size_t array, const struct 
 	ckpt_lock_init(&n->lock, CKPT_LOCK_VIEW);
 	ckpt_catalog_get(c, array, &a);
 	n->header_len = write_header(&a, n->header);
-	rc = n->header_len && ckpt_npy_view_bytes(&a, &n->bytes) ? ckpt_gather_new(c, array, files, &n->gather) : -ENOTSUP;
+	rc = n->header_len && ckpt_npy_view_bytes(&a, &n->bytes) ? ckpt_gather_new(c, array, files, &n->gather)
+								 : -ENOTSUP;
 	if (rc)
 		ckpt_npy_view_close(n);
 	else

@@ -18,7 +18,7 @@ struct ckpt_npy_view;
 bool ckpt_npy_view_bytes(const struct ckpt_catalog_array *a, uint64_t *ret_bytes);
 
 int ckpt_npy_view_open(const struct ckpt_catalog *c, size_t array, const struct ckpt_catalog_files *files,
-		  struct ckpt_npy_view **ret_view);
+		       struct ckpt_npy_view **ret_view);
 void ckpt_npy_view_close(struct ckpt_npy_view *n); // NULL is fine
 // As pread(2).
 ssize_t ckpt_npy_view_read(struct ckpt_npy_view *n, void *buf, size_t len, uint64_t offset);
