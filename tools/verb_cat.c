@@ -175,7 +175,7 @@ int ckpt_verb_cat(int argc, char **argv)
 		       "  ckptfs cat /data/run42 1000 .arrays/model.norm.weight.npy > norm.npy\n\n"
 		       "`.arrays/NAME.npy` is an array of any format as a file of NumPy, and `.arrays/TREE/NAME.npy` "
 		       "one whose name is not unique; "
-		       "`.arrays/index.json` is all that `ckptfs arrays --json` says. In a name `/` makes a folder, "
+		       "`.arrays/index.json` has what `ckptfs arrays` says, as JSON. In a name `/` makes a folder, "
 		       "and other bytes "
 		       "outside [A-Za-z0-9._-] are %XX.",
 		.operands_min = 1,

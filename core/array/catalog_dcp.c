@@ -25,7 +25,7 @@ struct reading {
 	struct ckpt_pickle *pickle;
 	struct stored *stored; // sorted by name and offset
 	size_t stored_count, stored_cap;
-	struct ckpt_listing listing;
+	struct ckpt_catalog_listing listing;
 };
 
 // --- storage_data -----------------------------------------------------------------------------------------------------
@@ -153,7 +153,7 @@ static const char *take_place(struct reading *r, const struct stored *stored, st
 		return "storage_data lacks a piece of it";
 	// Only files that are there can be named.
 	path = ckpt_value_text(p, attribute(p, stored->info, "relative_path"), &len);
-	file = path ? ckpt_listing_beside(&r->listing, r->catalog, path, len) : NULL;
+	file = path ? ckpt_catalog_listing_beside(&r->listing, r->catalog, path, len) : NULL;
 	if (!file)
 		return "the file of a piece is missing";
 	if (!ckpt_value_size(p, attribute(p, stored->info, "offset"), &piece->offset) ||
@@ -271,7 +271,7 @@ static int read_all(struct reading *r)
 	if (!ckpt_value_is_global(r->pickle, ckpt_value_callee(r->pickle, root),
 				  "torch.distributed.checkpoint.metadata Metadata"))
 		return ckpt_catalog_refuse(r->catalog, "pickle", "it is no Metadata of torch.distributed.checkpoint");
-	rc = ckpt_listing_read(r->catalog, &r->listing);
+	rc = ckpt_catalog_listing_read(r->catalog, &r->listing);
 	if (!rc)
 		rc = take_stored(r, attribute(r->pickle, root, "storage_data"));
 	return rc ? rc : add_all(r, attribute(r->pickle, root, "state_dict_metadata"), tree);
@@ -283,7 +283,7 @@ static int read_dcp(struct ckpt_catalog_reading *catalog)
 	int rc = read_all(&r);
 
 	ckpt_pickle_free(r.pickle);
-	ckpt_listing_done(&r.listing);
+	ckpt_catalog_listing_done(&r.listing);
 	free(r.stored);
 	return rc;
 }

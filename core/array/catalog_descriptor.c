@@ -17,7 +17,7 @@
 
 struct reading {
 	struct ckpt_catalog_reading *catalog;
-	struct ckpt_listing listing;
+	struct ckpt_catalog_listing listing;
 	const char *tree;
 	struct ckpt_catalog_entry entry; // the array
 	const char *why;                 // it cannot be read
@@ -134,7 +134,8 @@ static int add_piece(struct reading *r, const json_t *json)
 	uint64_t start[CKPT_ARRAY_DIMS_MAX], extent[CKPT_ARRAY_DIMS_MAX], strides[CKPT_ARRAY_DIMS_MAX];
 	const char *name = json_string_value(json_object_get(json, "file"));
 	const json_t *offset = json_object_get(json, "offset"), *flat = json_object_get(json, "flat");
-	const struct ckpt_listed *file = name ? ckpt_listing_beside(&r->listing, r->catalog, name, strlen(name)) : NULL;
+	const struct ckpt_listed *file =
+		name ? ckpt_catalog_listing_beside(&r->listing, r->catalog, name, strlen(name)) : NULL;
 	struct ckpt_piece p = {.file = file ? file->path : NULL};
 
 	if (!file)
@@ -199,7 +200,7 @@ static int read_descriptor(struct ckpt_catalog_reading *catalog)
 	if (!rc && !json_is_array(arrays))
 		rc = ckpt_catalog_refuse(catalog, "arrays", "it is missing, or no list");
 	if (!rc)
-		rc = ckpt_listing_read(catalog, &r.listing);
+		rc = ckpt_catalog_listing_read(catalog, &r.listing);
 	if (!rc)
 		json_array_foreach(arrays, i, array)
 		{
@@ -207,7 +208,7 @@ static int read_descriptor(struct ckpt_catalog_reading *catalog)
 			if (rc)
 				break;
 		}
-	ckpt_listing_done(&r.listing);
+	ckpt_catalog_listing_done(&r.listing);
 	json_decref(json);
 	return rc;
 }

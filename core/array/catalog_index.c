@@ -32,8 +32,8 @@ static int join_file(struct ckpt_catalog_reading *r, json_t *joined, const char 
 		    : ckpt_catalog_tell(r, "weight_map", "the file %.200s is missing", file);
 }
 
-static int take_name(struct ckpt_catalog_reading *r, const struct ckpt_listing *l, json_t *joined, const char *name,
-		     const json_t *value, const char *tree)
+static int take_name(struct ckpt_catalog_reading *r, const struct ckpt_catalog_listing *l, json_t *joined,
+		     const char *name, const json_t *value, const char *tree)
 {
 	const char *file = json_string_value(value);
 	const struct ckpt_listed *found;
@@ -43,12 +43,12 @@ static int take_name(struct ckpt_catalog_reading *r, const struct ckpt_listing *
 
 	if (!file)
 		return ckpt_catalog_refuse(r, "weight_map", "%.200s names no file", name);
-	found = ckpt_listing_beside(l, r, file, strlen(file));
+	found = ckpt_catalog_listing_beside(l, r, file, strlen(file));
 	rc = join_file(r, joined, file, found ? found->path : NULL, tree);
 	return rc ? rc : ckpt_catalog_promise(r, &p);
 }
 
-static int read_map(struct ckpt_catalog_reading *r, const struct ckpt_listing *l, json_t *map)
+static int read_map(struct ckpt_catalog_reading *r, const struct ckpt_catalog_listing *l, json_t *map)
 {
 	CLEANUP_FREE char *tree = strndup(r->path, strlen(r->path) - strlen(INDEX));
 	json_t *joined = json_object(), *value;
@@ -68,7 +68,7 @@ static int read_map(struct ckpt_catalog_reading *r, const struct ckpt_listing *l
 
 static int read_index(struct ckpt_catalog_reading *r)
 {
-	struct ckpt_listing listing = {0};
+	struct ckpt_catalog_listing listing = {0};
 	json_t *json = NULL, *map;
 	int rc = ckpt_catalog_load_json(r, &json);
 
@@ -76,10 +76,10 @@ static int read_index(struct ckpt_catalog_reading *r)
 	if (!rc && !json_is_object(map))
 		rc = ckpt_catalog_refuse(r, "weight_map", "it is missing, or no object");
 	if (!rc)
-		rc = ckpt_listing_read(r, &listing);
+		rc = ckpt_catalog_listing_read(r, &listing);
 	if (!rc)
 		rc = read_map(r, &listing, map);
-	ckpt_listing_done(&listing);
+	ckpt_catalog_listing_done(&listing);
 	json_decref(json);
 	return rc;
 }

@@ -5,7 +5,7 @@
 
 struct listing {
 	struct ckpt_catalog_reading *reading;
-	struct ckpt_listing *list;
+	struct ckpt_catalog_listing *list;
 };
 
 static int by_path(const void *one, const void *other)
@@ -16,7 +16,7 @@ static int by_path(const void *one, const void *other)
 static int take_file(void *arg, const char *path, uint64_t bytes)
 {
 	const struct listing *g = arg;
-	struct ckpt_listing *l = g->list;
+	struct ckpt_catalog_listing *l = g->list;
 	int rc;
 
 	l->path_bytes += sizeof(*l->files) + strlen(path) + 1;
@@ -32,7 +32,7 @@ static int take_file(void *arg, const char *path, uint64_t bytes)
 	return 0;
 }
 
-int ckpt_listing_read(struct ckpt_catalog_reading *r, struct ckpt_listing *ret_listing)
+int ckpt_catalog_listing_read(struct ckpt_catalog_reading *r, struct ckpt_catalog_listing *ret_listing)
 {
 	CLEANUP_FREE char *dir = strndup(r->path, r->dir_len);
 	struct listing g = {r, ret_listing};
@@ -43,15 +43,15 @@ int ckpt_listing_read(struct ckpt_catalog_reading *r, struct ckpt_listing *ret_l
 	return rc;
 }
 
-void ckpt_listing_done(struct ckpt_listing *l)
+void ckpt_catalog_listing_done(struct ckpt_catalog_listing *l)
 {
 	for (size_t i = 0; i < l->count; i++)
 		free(l->files[i].path);
 	free(l->files);
-	*l = (struct ckpt_listing){0};
+	*l = (struct ckpt_catalog_listing){0};
 }
 
-const struct ckpt_listed *ckpt_listing_find(const struct ckpt_listing *l, const char *path)
+const struct ckpt_listed *ckpt_catalog_listing_find(const struct ckpt_catalog_listing *l, const char *path)
 {
 	const struct ckpt_listed want = {.path = (char *)path};
 
@@ -70,8 +70,9 @@ static int compare_beside(const struct ckpt_listed *f, const struct ckpt_catalog
 	return order ? order : f->path[dir + len] != '\0';
 }
 
-const struct ckpt_listed *ckpt_listing_beside(const struct ckpt_listing *l, const struct ckpt_catalog_reading *r,
-					      const char *name, size_t len)
+const struct ckpt_listed *ckpt_catalog_listing_beside(const struct ckpt_catalog_listing *l,
+						      const struct ckpt_catalog_reading *r, const char *name,
+						      size_t len)
 {
 	size_t low = 0, high = l->count;
 

@@ -15,7 +15,7 @@ struct ckpt_ocdbt_entry {
 
 struct ckpt_ocdbt {
 	struct ckpt_catalog_reading *reading;
-	struct ckpt_listing listing;
+	struct ckpt_catalog_listing listing;
 	struct ckpt_ocdbt_entry *entries;
 	char *text;
 	size_t count, cap, text_len, text_cap;

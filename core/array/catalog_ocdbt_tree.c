@@ -257,7 +257,7 @@ static int read_block(struct reading *r, const struct ckpt_source *source, uint6
 
 static uint32_t find_file(const struct ckpt_ocdbt *t, const char *path)
 {
-	const struct ckpt_listed *found = ckpt_listing_find(&t->listing, path);
+	const struct ckpt_listed *found = ckpt_catalog_listing_find(&t->listing, path);
 
 	return found ? (uint32_t)(found - t->listing.files) : NONE;
 }
@@ -625,7 +625,7 @@ int ckpt_ocdbt_read(struct ckpt_catalog_reading *catalog, struct ckpt_ocdbt *ret
 	*ret_table = (struct ckpt_ocdbt){.reading = catalog};
 	r.path = malloc(catalog->dir_len + 1 + PATH_MAX_ + 1);
 	r.key = malloc(PATH_MAX_ + 1);
-	rc = r.path && r.key ? ckpt_listing_read(catalog, &ret_table->listing) : -ENOMEM;
+	rc = r.path && r.key ? ckpt_catalog_listing_read(catalog, &ret_table->listing) : -ENOMEM;
 	if (!rc)
 		rc = read_manifest(&r, &catalog->source, false);
 	free(r.stack);
@@ -636,7 +636,7 @@ int ckpt_ocdbt_read(struct ckpt_catalog_reading *catalog, struct ckpt_ocdbt *ret
 
 void ckpt_ocdbt_done(struct ckpt_ocdbt *t)
 {
-	ckpt_listing_done(&t->listing);
+	ckpt_catalog_listing_done(&t->listing);
 	free(t->entries);
 	free(t->text);
 }

@@ -4,9 +4,8 @@
 
 #include "core/base/crc32c.h"
 #include "core/base/util.h"
+#include "core/codec/codec_zlib.h"
 #include "core/codec/codec_zstd.h"
-
-#include <zlib.h>
 
 #define WINDOW_BYTES (128u << 10) // of a source that is read in small parts
 #define INPUT_BYTES (64u << 10)   // of a stage
@@ -25,8 +24,7 @@ struct stage {
 	size_t in_at, in_len;
 	struct ckpt_zstd_stream *zstd;
 	bool between; // frames
-	z_stream z;
-	bool z_open;
+	struct ckpt_inflate *inflate;
 	uint32_t crc; // of what CRC32C has given
 };
 
@@ -94,27 +92,22 @@ static int pull_zstd(struct ckpt_decode *d, struct stage *s, uint8_t *buf, size_
 
 static int pull_zlib(struct ckpt_decode *d, struct stage *s, uint8_t *buf, size_t len, size_t *ret_len)
 {
+	size_t left = len;
 	int rc = 0;
 
-	s->z.next_out = buf;
-	s->z.avail_out = (uInt)MIN(len, (size_t)UINT32_MAX);
-	while (s->z.avail_out && !s->ended) {
+	while (left && !s->ended) {
 		bool more = fill(d, s, &rc);
-		int zrc;
+		const uint8_t *in = s->in + s->in_at;
+		size_t in_len = s->in_len - s->in_at, before = left;
 
 		if (rc)
 			return rc;
-		s->z.next_in = s->in + s->in_at;
-		s->z.avail_in = (uInt)(s->in_len - s->in_at);
-		zrc = inflate(&s->z, Z_NO_FLUSH);
-		s->in_at = s->in_len - s->z.avail_in;
-		s->ended = zrc == Z_STREAM_END;
-		if (zrc == Z_MEM_ERROR)
-			return -ENOMEM;
-		if (!s->ended && (zrc != Z_OK || !more))
-			return -EBADMSG;
+		rc = ckpt_inflate_decode(s->inflate, &in, &in_len, &buf, &left, &s->ended);
+		if (rc || (!more && !s->ended && left == before))
+			return rc ? rc : -EBADMSG;
+		s->in_at = s->in_len - in_len;
 	}
-	*ret_len = (size_t)(s->z.next_out - buf);
+	*ret_len = len - left;
 	return 0;
 }
 
@@ -168,10 +161,11 @@ static int pull(struct ckpt_decode *d, struct stage *s, uint8_t *buf, size_t len
 
 // --- From the beginning -----------------------------------------------------------------------------------------------------
 
-// inflate's windows: gzip has a header of its own, zlib another one, deflate none.
-static int window_bits(enum ckpt_piece_codec codec)
+static enum ckpt_inflate_form form_of(enum ckpt_piece_codec codec)
 {
-	return codec == CKPT_PIECE_GZIP ? 15 + 16 : codec == CKPT_PIECE_ZLIB ? 15 : -15;
+	return codec == CKPT_PIECE_GZIP   ? CKPT_INFLATE_GZIP
+	       : codec == CKPT_PIECE_ZLIB ? CKPT_INFLATE_ZLIB
+					  : CKPT_INFLATE_RAW;
 }
 
 static int open_stage(struct stage *s)
@@ -186,9 +180,8 @@ static int open_stage(struct stage *s)
 	case CKPT_PIECE_GZIP:
 	case CKPT_PIECE_ZLIB:
 	case CKPT_PIECE_DEFLATE:
-		if (inflateInit2(&s->z, window_bits(s->codec)) != Z_OK)
+		if (ckpt_inflate_new(form_of(s->codec), &s->inflate))
 			return -ENOMEM;
-		s->z_open = true;
 		break;
 	default:
 		return -ENOTSUP;
@@ -211,8 +204,8 @@ static void begin(struct ckpt_decode *d)
 		s->crc = 0;
 		if (s->zstd)
 			ckpt_zstd_stream_begin(s->zstd);
-		if (s->z_open)
-			(void)inflateReset(&s->z);
+		if (s->inflate)
+			ckpt_inflate_restart(s->inflate);
 	}
 }
 
@@ -352,8 +345,7 @@ void ckpt_decode_free(struct ckpt_decode *d)
 		return;
 	for (size_t i = 0; i < d->count; i++) {
 		ckpt_zstd_stream_free(d->stages[i].zstd);
-		if (d->stages[i].z_open)
-			inflateEnd(&d->stages[i].z);
+		ckpt_inflate_free(d->stages[i].inflate);
 		free(d->stages[i].in);
 	}
 	free(d->whole);

@@ -3,6 +3,7 @@
 import json
 import subprocess
 
+import numpy
 import pytest
 
 from support import trees
@@ -72,6 +73,7 @@ def filled(mount, commit, scratch):
         (mount / name).mkdir()
         trees.fill(mount / name, seed=name)
         if text is not None:
+            numpy.save(mount / name / "array.npy", numpy.arange(6).reshape(2, 3))
             commit(mount / name, text)
     for name in ("out", "point"):
         (scratch / name).mkdir()
