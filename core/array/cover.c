@@ -56,6 +56,10 @@ static int sweep(struct cover *c, unsigned dim, const uint32_t *at, size_t count
 		uint64_t until = end;
 		size_t kept = 0;
 
+		if (n + 1 > c->steps_left)
+			return -E2BIG;
+		c->steps_left -= n + 1;
+
 		for (; next < count && begin_of(c, at[next], dim) <= pos; next++)
 			active[n++] = at[next];
 		for (size_t i = 0; i < n; i++)

@@ -31,6 +31,7 @@ struct stage {
 struct ckpt_decode {
 	struct ckpt_source file; // of the piece's file, or of its own bytes
 	const uint8_t *data;
+	uint64_t *left; // the budget
 	uint64_t offset, bytes, needed;
 	struct stage stages[CKPT_PIECE_CODECS_MAX + 1];
 	size_t count;      // of stages; 1: there are no codecs
@@ -50,10 +51,13 @@ static int pull_raw(struct ckpt_decode *d, struct stage *s, uint8_t *buf, size_t
 {
 	int rc;
 
-	*ret_len = (size_t)MIN((uint64_t)len, s->end - s->at);
-	rc = ckpt_source_read(&d->file, s->at, buf, *ret_len);
-	s->at += *ret_len;
-	return rc == -EINVAL ? -EBADMSG : rc;
+	len = (size_t)MIN((uint64_t)len, s->end - s->at);
+	rc = ckpt_source_read(&d->file, s->at, buf, len);
+	if (rc)
+		return rc == -EINVAL ? -EBADMSG : rc;
+	s->at += len;
+	*ret_len = len;
+	return 0;
 }
 
 // False at the end of the stage before, or after an error, which is *ret_rc.
@@ -144,9 +148,8 @@ static int pull_crc(struct ckpt_decode *d, struct stage *s, uint8_t *buf, size_t
 	return 0;
 }
 
-static int pull(struct ckpt_decode *d, struct stage *s, uint8_t *buf, size_t len, size_t *ret_len)
+static int pull_from(struct ckpt_decode *d, struct stage *s, uint8_t *buf, size_t len, size_t *ret_len)
 {
-	*ret_len = 0;
 	switch (s->codec) {
 	case CKPT_PIECE_RAW:
 		return pull_raw(d, s, buf, len, ret_len);
@@ -157,6 +160,20 @@ static int pull(struct ckpt_decode *d, struct stage *s, uint8_t *buf, size_t len
 	default:
 		return pull_zlib(d, s, buf, len, ret_len);
 	}
+}
+
+static int pull(struct ckpt_decode *d, struct stage *s, uint8_t *buf, size_t len, size_t *ret_len)
+{
+	int rc;
+
+	*ret_len = 0;
+	rc = pull_from(d, s, buf, len, ret_len);
+	if (rc)
+		*ret_len = 0;
+	if (*ret_len > *d->left)
+		return -EFBIG;
+	*d->left -= *ret_len;
+	return rc;
 }
 
 // --- From the beginning -----------------------------------------------------------------------------------------------------
@@ -250,14 +267,11 @@ static int verify(struct ckpt_decode *d)
 	return rc;
 }
 
-static int decode_to(struct ckpt_decode *d, uint64_t offset, uint8_t *buf, size_t len)
+static int decode_on(struct ckpt_decode *d, uint64_t offset, uint8_t *buf, size_t len)
 {
+	int rc = skip(d, offset - d->position);
 	size_t got;
-	int rc;
 
-	if (offset < d->position)
-		begin(d);
-	rc = skip(d, offset - d->position);
 	if (rc)
 		return rc;
 	while (len) {
@@ -268,6 +282,19 @@ static int decode_to(struct ckpt_decode *d, uint64_t offset, uint8_t *buf, size_
 		len -= got;
 	}
 	return d->position >= d->needed && !d->verified ? verify(d) : 0;
+}
+
+// After a failure nobody knows what the stages hold: the next call begins anew.
+static int decode_to(struct ckpt_decode *d, uint64_t offset, uint8_t *buf, size_t len)
+{
+	int rc;
+
+	if (offset < d->position)
+		begin(d);
+	rc = decode_on(d, offset, buf, len);
+	if (rc)
+		d->position = UINT64_MAX;
+	return rc;
 }
 
 // --- Without codecs -----------------------------------------------------------------------------------------------------------
@@ -317,7 +344,7 @@ static int init(struct ckpt_decode *d, const struct ckpt_piece *piece)
 	return d->count == 1 && d->needed > d->bytes ? -EBADMSG : 0;
 }
 
-int ckpt_decode_new(const struct ckpt_source *file, const struct ckpt_piece *piece, uint64_t needed,
+int ckpt_decode_new(const struct ckpt_source *file, const struct ckpt_piece *piece, uint64_t needed, uint64_t *left,
 		    struct ckpt_decode **ret_decode)
 {
 	struct ckpt_decode *d = ckpt_calloc(1, sizeof(*d));
@@ -330,6 +357,7 @@ int ckpt_decode_new(const struct ckpt_source *file, const struct ckpt_piece *pie
 	d->offset = piece->offset;
 	d->bytes = piece->bytes;
 	d->needed = needed;
+	d->left = left;
 	d->count = 1;
 	rc = init(d, piece);
 	if (rc)

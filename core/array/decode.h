@@ -7,9 +7,12 @@
 // most); gzip (RFC 1952), zlib (RFC 1950), deflate (RFC 1951). One after another, in the piece's order. A checksum is compared when
 // the last byte that is needed has been read: all behind it is decoded, too, up to DECODE_REST_MAX.
 //
-// Every byte is from outside. Memory: 8 MiB for each zstd in the piece, and DECODE_WHOLE_MAX. Ownership: the caller's; the source
+// Every byte is from outside: codecs in each other, and a piece that is far larger than its part of the array, would be work without end. The
+// caller has a budget for the bytes that all stages give.
+//
+// Memory: 8 MiB for each zstd in the piece, and DECODE_WHOLE_MAX. Ownership: the caller's; the source
 // lives as long. Threads: one at a time. Blocks as the source does.
-// Errors: -EBADMSG: the bytes break a rule of their codec, or are too few; -ENOTSUP: a codec that is not known here; -ENOMEM;
+// Errors: -EFBIG: the budget is spent; -EBADMSG: the bytes break a rule of their codec, or are too few; -ENOTSUP: a codec that is not known here; -ENOMEM;
 // what the source says.
 #pragma once
 
@@ -20,9 +23,9 @@
 
 struct ckpt_decode;
 
-// codecs, offset and bytes are the piece's; needed: so many decoded bytes are read at most. -ENOTSUP, -ENOMEM; -EBADMSG: without
+// codecs, offset and bytes are the piece's; needed: so many decoded bytes are read at most. *left is the budget, which lives as long. -ENOTSUP, -ENOMEM; -EBADMSG: without
 // codecs there are too few.
-int ckpt_decode_new(const struct ckpt_source *file, const struct ckpt_piece *piece, uint64_t needed,
+int ckpt_decode_new(const struct ckpt_source *file, const struct ckpt_piece *piece, uint64_t needed, uint64_t *left,
 		    struct ckpt_decode **ret_decode);
 void ckpt_decode_free(struct ckpt_decode *d); // NULL is fine
 

@@ -25,7 +25,8 @@ struct ckpt_gather {
 	struct ckpt_catalog_array array;
 	uint64_t elements;
 	unsigned width, swap;    // bytes of an element, and of what has an order of bytes
-	bool overlaps;           // pieces do, or it is not known
+	bool gaps, overlaps;     // of its pieces
+	uint64_t left;           // of what this call may decode
 	bool reordered;          // a piece has its elements in another order than C's
 	struct open_piece *open; // the one that was used last first
 	size_t open_count;
@@ -74,7 +75,7 @@ static int open_piece(struct ckpt_gather *g, struct open_piece *o)
 	if (!rc)
 		rc = needed_bytes(g, &o->piece, &needed);
 	if (!rc)
-		rc = ckpt_decode_new(&o->source, &o->piece, needed, &o->decode);
+		rc = ckpt_decode_new(&o->source, &o->piece, needed, &g->left, &o->decode);
 	return rc == -EINVAL ? -EBADMSG : rc;
 }
 
@@ -336,7 +337,7 @@ static int check(const struct ckpt_gather *g, const struct ckpt_box *box, uint64
 	struct ckpt_covered covered;
 	int rc;
 
-	if (g->array.fill || (copied == wanted && !g->overlaps))
+	if (g->array.fill || !g->gaps || (copied == wanted && !g->overlaps))
 		return 0;
 	if (copied < wanted)
 		return -ENODATA;
@@ -366,12 +367,18 @@ static int gather(struct ckpt_gather *g, const struct ckpt_box *box, uint64_t wa
 	return check(g, box, copied, wanted);
 }
 
+static void give_budget(struct ckpt_gather *g, uint64_t wanted)
+{
+	g->left = CKPT_GATHER_DECODED_MAX + 64 * g->width * wanted;
+}
+
 int ckpt_gather_box(struct ckpt_gather *g, const uint64_t *start, const uint64_t *extent, void *into)
 {
 	uint64_t wanted = 1;
 
 	for (unsigned i = 0; i < g->array.ndim; i++)
 		wanted *= extent[i];
+	give_budget(g, wanted);
 	return wanted ? gather(g, &(struct ckpt_box){start, extent}, wanted, into) : 0;
 }
 
@@ -447,6 +454,7 @@ static int run_of_block(struct ckpt_gather *g, uint64_t first, uint64_t count, u
 
 int ckpt_gather_run(struct ckpt_gather *g, uint64_t first, uint64_t count, void *into)
 {
+	give_budget(g, count);
 	return g->reordered && count * g->width < BLOCK_BYTES ? run_of_block(g, first, count, into)
 							      : gather_run(g, first, count, into);
 }
@@ -471,6 +479,24 @@ static bool is_reordered(const struct ckpt_gather *g)
 	return false;
 }
 
+// Of all pieces; saturates.
+static uint64_t piece_elements(const struct ckpt_gather *g)
+{
+	uint64_t all = 0;
+
+	for (size_t i = 0; i < g->array.pieces; i++) {
+		uint64_t elements = 1;
+		struct ckpt_piece p;
+
+		ckpt_catalog_piece(g->catalog, g->index, i, &p);
+		for (unsigned k = 0; k < g->array.ndim; k++)
+			elements *= p.extent[k]; // no more than the array has
+		if (__builtin_add_overflow(all, elements, &all))
+			return UINT64_MAX;
+	}
+	return all;
+}
+
 static int init(struct ckpt_gather *g)
 {
 	static const uint64_t origin[CKPT_ARRAY_DIMS_MAX];
@@ -484,13 +510,16 @@ static int init(struct ckpt_gather *g)
 	g->elements = 1;
 	for (unsigned i = 0; i < g->array.ndim; i++)
 		g->elements *= g->array.shape[i];
+	if (piece_elements(g) / CKPT_GATHER_OVERLAP_MAX > g->elements)
+		return -EFBIG;
 	g->run = malloc(RUN_BYTES);
 	if (!g->run)
 		return -ENOMEM;
 	rc = cover_of(g, &(struct ckpt_box){origin, g->array.shape}, &covered);
-	g->overlaps = rc || covered.doubled;
+	g->gaps = covered.missing;
+	g->overlaps = covered.doubled;
 	g->reordered = is_reordered(g);
-	return rc == -E2BIG ? 0 : rc;
+	return rc == -E2BIG ? -EFBIG : rc;
 }
 
 int ckpt_gather_new(const struct ckpt_catalog *c, size_t array, const struct ckpt_catalog_files *files,

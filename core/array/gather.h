@@ -6,19 +6,24 @@
 //
 // Every byte is from outside. Memory: CKPT_GATHER_BYTES_MAX for pieces that are open. Ownership: the caller's; catalog and files live as
 // long. Threads: one at a time for one struct ckpt_gather. Blocks as the files do.
-// Errors: -ENOTSUP: the array has no elements here (ckpt_catalog_array.why), or a codec is not known; -ENODATA: a part of it is in no
+// Pieces may overlap, but not far beyond what the array has. Decoding is bounded (CKPT_GATHER_DECODED_MAX): a part far behind the beginning of a
+// compressed piece may be out of reach.
+//
+// Errors: -EFBIG: more work than that; -ENOTSUP: the array has no elements here (ckpt_catalog_array.why), or a codec is not known; -ENODATA: a part of it is in no
 // piece, and it has no fill; -EBADMSG: bytes break a rule of their format; -ENOMEM; what the files say.
 #pragma once
 
 #include "core/array/catalog.h"
 
 #define CKPT_GATHER_BYTES_MAX ((size_t)96 << 20)
-#define CKPT_GATHER_OPEN_MAX 64 // pieces
+#define CKPT_GATHER_OPEN_MAX 64                     // pieces
+#define CKPT_GATHER_DECODED_MAX (UINT64_C(4) << 30) // bytes that a call decodes at most, beside 64 times what is wanted
+#define CKPT_GATHER_OVERLAP_MAX 4                   // times the elements of the array, in all pieces together
 
 struct ckpt_gather;
 
 int ckpt_gather_new(const struct ckpt_catalog *c, size_t array, const struct ckpt_catalog_files *files,
-		    struct ckpt_gather **ret_gather); // -ENOTSUP, -ENOMEM
+		    struct ckpt_gather **ret_gather); // -ENOTSUP, -EFBIG, -ENOMEM
 void ckpt_gather_free(struct ckpt_gather *g);         // NULL is fine
 
 uint64_t ckpt_gather_elements(const struct ckpt_gather *g);

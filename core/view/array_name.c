@@ -56,7 +56,8 @@ static size_t put_component(const char *component, size_t len, size_t suffix, ch
 static char *path_of(const char *name, const char *suffix)
 {
 	size_t len = strlen(name), n = 0;
-	char *out = malloc(len * 3 + 2 * CKPT_SHA256_LEN + 64);
+	// Four bytes for an empty component and its slash, three for any other byte.
+	char *out = malloc(len * 4 + 2 * CKPT_SHA256_LEN + 64);
 
 	if (!out)
 		return NULL;

@@ -786,6 +786,20 @@ TABLE = [
     Row("model-older-files-win", "core/state/shared.c:has_our_files",
         "!has_files_of(ours, base) &&",
         "false &&", (MODEL_AMEND,)),
+    Row("gap-that-a-doubled-piece-hides", "core/array/gather.c:check",
+        "&& !g->overlaps", "", ("test_gather",)),
+    Row("steps-in-any-order-are-joined", "core/array/gather.c:join_steps",
+        "&& before->here == s.here * s.count", "", ("test_gather",)),
+    Row("bytes-of-others-are-not-swapped", "core/array/gather.c:read_elements",
+        "!rc && c->from->big_endian", "false", ("test_gather",)),
+    Row("who-goes-back-reads-on", "core/array/decode.c:decode_to",
+        "offset < d->position", "false", ("test_gather",)),
+    Row("checksum-behind-the-last-byte-is-not-read", "core/array/decode.c:decode_to",
+        "d->position >= d->needed && !d->verified ? verify(d) : 0", "0", ("test_gather",)),
+    Row("box-that-ended-counts", "core/array/cover.c:sweep",
+        "end_of(c, active[i], dim) > pos", "end_of(c, active[i], dim) >= pos", ("test_cover",)),
+    Row("name-that-is-not-unique-is-found", "core/view/array_name.c:ckpt_array_find",
+        "named == 1", "named", ("test_array_view",)),
 ]
 
 

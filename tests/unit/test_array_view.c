@@ -139,6 +139,20 @@ START_TEST(a_long_component_is_its_hash)
 }
 END_TEST
 
+// Each is longer as a path than any other byte.
+START_TEST(a_name_of_slashes_alone_has_a_path)
+{
+	char *name = malloc(65536), *path;
+
+	memset(name, '/', 65535);
+	name[65535] = '\0';
+	path = ckpt_array_path(name);
+	ck_assert_uint_eq(strlen(path), 65536 * 3 + 65535 + 4);
+	free(path);
+	free(name);
+}
+END_TEST
+
 START_TEST(a_name_that_is_not_unique_is_found_by_its_tree_alone)
 {
 	size_t i = 99;
@@ -249,6 +263,7 @@ static Suite *suite(void)
 	tcase_add_test(tc, a_pattern_of_many_stars_ends);
 	tcase_add_loop_test(tc, names_are_paths, 0, ARRAY_LEN(paths));
 	tcase_add_test(tc, a_long_component_is_its_hash);
+	tcase_add_test(tc, a_name_of_slashes_alone_has_a_path);
 	tcase_add_test(tc, a_name_that_is_not_unique_is_found_by_its_tree_alone);
 	tcase_add_test(tc, the_index_is_one_document_from_any_place);
 	tcase_add_test(tc, numbers_of_every_type);

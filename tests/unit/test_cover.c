@@ -126,6 +126,24 @@ START_TEST(what_would_take_for_ever_is_refused)
 }
 END_TEST
 
+// Boxes in each other, each of which is still there at all steps of those inside.
+START_TEST(many_in_each_other_are_refused)
+{
+	enum { N = 150000 };
+	static uint64_t at[N], extent[N];
+	static struct ckpt_box in[N];
+	const uint64_t origin = 0, all = 2 * N;
+	struct ckpt_covered found;
+
+	for (size_t i = 0; i < N; i++) {
+		at[i] = i;
+		extent[i] = 2 * (N - i);
+		in[i] = (struct ckpt_box){&at[i], &extent[i]};
+	}
+	ck_assert_int_eq(ckpt_cover(in, N, 1, &(struct ckpt_box){&origin, &all}, &found), -E2BIG);
+}
+END_TEST
+
 static Suite *suite(void)
 {
 	Suite *s = suite_create("cover");
@@ -135,6 +153,7 @@ static Suite *suite(void)
 	tcase_add_test(tc, one_element_without_dimensions);
 	tcase_add_test(tc, a_large_grid_is_no_work);
 	tcase_add_test(tc, what_would_take_for_ever_is_refused);
+	tcase_add_test(tc, many_in_each_other_are_refused);
 	suite_add_tcase(s, tc);
 	return s;
 }

@@ -516,6 +516,76 @@ START_TEST(bytes_that_end_early_are_an_error)
 }
 END_TEST
 
+// A read that fails once leaves nothing wrong behind: the next one begins anew.
+START_TEST(a_read_that_failed_is_made_again)
+{
+	uint8_t *got = malloc(PLAIN);
+
+	for (uint64_t n = 1;; n += 1 + n / 2) {
+		int failed = 0;
+
+		put_encoded(PLAIN, rows[_i]);
+		file.fails_at = file.reads + n;
+		for (uint64_t at = 0; at < PLAIN; at += 1 << 20) {
+			int rc = ckpt_gather_run(g, at, 1 << 20, got);
+
+			ck_assert(!rc || rc == -EIO);
+			failed += rc == -EIO;
+			if (!rc)
+				ck_assert_mem_eq(got, plain + at, 1 << 20);
+		}
+		end();
+		if (!failed)
+			break;
+	}
+	free(got);
+}
+END_TEST
+
+// 2 elements of a chunk that is nothing but 16 GiB of zeros, a frame of zstd inside of another one.
+START_TEST(a_bomb_ends)
+{
+	enum { PART = 16 << 20 };
+	const uint64_t shape[] = {2, 1}, extent[] = {2, 1}, start[] = {0, 0}, strides[] = {(UINT64_C(1) << 34) - 1, 1};
+	struct ckpt_piece p = {.file = "file",
+			       .codecs = {CKPT_PIECE_ZSTD, CKPT_PIECE_ZSTD},
+			       .start = start,
+			       .extent = extent,
+			       .strides = strides};
+	uint8_t *zeros = calloc(1, PART), got[2];
+	struct ckpt_bytes frame = {0};
+
+	begin();
+	ckpt_bytes_add(&frame, zeros, PART);
+	encode_zstd(&frame, 0);
+	for (int i = 0; i < 1024; i++)
+		ckpt_bytes_add(&file, frame.data, frame.len);
+	encode_zstd(&file, 0);
+	p.bytes = file.len;
+	add_array(CKPT_DTYPE_U8, 2, shape, NULL, false);
+	ck_ok(ckpt_catalog_add_piece(&reading, &p));
+	open_array();
+	ck_assert_int_eq(ckpt_gather_run(g, 0, 2, got), -EFBIG);
+	end();
+	free(frame.data);
+	free(zeros);
+}
+END_TEST
+
+START_TEST(pieces_that_come_again_and_again_are_refused)
+{
+	const uint64_t shape = 1000;
+
+	begin();
+	ckpt_bytes_fill(&file, 1000, 1);
+	add_array(CKPT_DTYPE_U8, 1, &shape, NULL, false);
+	for (int i = 0; i < 100; i++)
+		put_row(0, 1000);
+	ck_assert_int_eq(ckpt_gather_new(c, 0, &files, &g), -EFBIG);
+	end();
+}
+END_TEST
+
 // It would take as much memory as the window has.
 START_TEST(a_window_that_is_too_large_is_refused)
 {
@@ -562,11 +632,14 @@ static Suite *suite(void)
 	tcase_add_test(boxes, a_piece_that_comes_twice_hides_no_gap);
 	tcase_add_test(boxes, a_file_that_is_gone_or_short_is_an_error);
 	tcase_add_test(boxes, what_has_no_elements_is_refused);
+	tcase_add_test(boxes, pieces_that_come_again_and_again_are_refused);
 	suite_add_tcase(s, boxes);
 	tcase_add_checked_fixture(codecs, setup_plain, teardown_plain);
 	tcase_add_loop_test(codecs, codecs_are_decoded_from_any_place, 0, ARRAY_LEN(rows));
 	tcase_add_loop_test(codecs, a_flipped_bit_is_found_by_a_checksum, 0, ARRAY_LEN(rows));
 	tcase_add_loop_test(codecs, bytes_that_end_early_are_an_error, 0, ARRAY_LEN(rows));
+	tcase_add_loop_test(codecs, a_read_that_failed_is_made_again, 0, ARRAY_LEN(rows));
+	tcase_add_test(codecs, a_bomb_ends);
 	tcase_add_test(codecs, a_window_that_is_too_large_is_refused);
 	tcase_add_test(codecs, a_codec_that_is_not_known_is_told);
 	suite_add_tcase(s, codecs);
