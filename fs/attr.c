@@ -254,6 +254,10 @@ int attr_of_node(struct ckpt_fs *fs, struct node *n, struct stat *ret_attr, doub
 	struct place p;
 	int rc;
 
+	if (n->kind == NODE_CONTROL && n->control == CONTROL_COPY) {
+		*ret_timeout = TIMEOUT_NONE;
+		return control_conflicts_attr(fs, n, ret_attr);
+	}
 	if (n->kind == NODE_CONTROL)
 		return control_attr(n, ret_attr, ret_timeout);
 	if (n->kind == NODE_MARKER)

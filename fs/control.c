@@ -30,6 +30,7 @@ static const struct {
 	[CONTROL_METRICS] = {"metrics", S_IFREG | 0444, CONTROL_DIR},
 	[CONTROL_STAGED] = {"staged", S_IFDIR | 0555, CONTROL_DIR},
 	[CONTROL_TRASH] = {"trash", S_IFDIR | 0555, CONTROL_DIR},
+	[CONTROL_CONFLICTS] = {"conflicts", S_IFDIR | 0555, CONTROL_DIR},
 	[CONTROL_POLICY] = {CONTROL_POLICY_NAME, S_IFREG | 0644, CONTROL_DIR},
 	[CONTROL_PREEMPTED] = {CONTROL_PREEMPTED_NAME, S_IFREG | 0644, CONTROL_DIR},
 	[CONTROL_SHOULD_SAVE] = {"should_save", S_IFDIR | 0555, CONTROL_DIR},
@@ -139,15 +140,14 @@ static bool is_run(const struct node *n)
 	return n->control == CONTROL_ANSWER && S_ISDIR(n->type);
 }
 
-// Where it is below should_save, and name in it (NULL: itself).
-static int run_path(struct ckpt_fs *fs, struct node *n, const char *name, char path[PATH_MAX])
+int control_path(struct ckpt_fs *fs, struct node *n, const char *name, enum control_piece top, char path[PATH_MAX])
 {
 	size_t at = PATH_MAX - 1;
 	int rc = 0;
 
 	path[at] = '\0';
 	names_read_lock(fs);
-	while (!rc && (name || n->control != CONTROL_SHOULD_SAVE)) {
+	while (!rc && (name || n->control != (int)top)) {
 		const char *text = name ? name : n->names ? n->names->text : NULL;
 		size_t len = text ? strlen(text) : 0;
 
@@ -183,7 +183,7 @@ static int answer_node(struct ckpt_fs *fs, struct node *dir, const char *name, s
 	if (is_number(name) && !is_run(dir))
 		return node_get(fs, SPACE_CONTROL, CONTROL_ANSWER + strtoull(name, NULL, 10), S_IFREG, dir, name, NULL,
 				ret_node);
-	rc = run_path(fs, dir, name, path);
+	rc = control_path(fs, dir, name, CONTROL_SHOULD_SAVE, path);
 	if (rc)
 		return rc;
 	number = ckpt_checksum(path, strlen(path), 0) >> 2;
@@ -207,6 +207,8 @@ int control_lookup(struct ckpt_fs *fs, struct node *dir, const char *name, struc
 		return left_node(fs, dir, name, ret_node);
 	if (dir->control == CONTROL_TRASH)
 		return deleted_node(fs, dir, name, ret_node);
+	if (dir->control == CONTROL_CONFLICTS || dir->control == CONTROL_COPY)
+		return control_conflicts_lookup(fs, dir, name, ret_node);
 	if (dir->control == CONTROL_SHOULD_SAVE || is_run(dir))
 		return answer_node(fs, dir, name, ret_node);
 	for (int i = 1; i < CONTROL_PIECES; i++)
@@ -217,12 +219,13 @@ int control_lookup(struct ckpt_fs *fs, struct node *dir, const char *name, struc
 
 int control_attr(struct node *n, struct stat *ret_attr, double *ret_timeout)
 {
+	bool by_path = n->control >= CONTROL_PIECES && S_ISDIR(n->type); // below should_save and conflicts
 	struct timespec now;
 
 	clock_gettime(CLOCK_REALTIME, &now);
 	*ret_attr = (struct stat){
-		.st_ino = UINT64_MAX - n->number,
-		.st_mode = pieces[is_run(n) ? CONTROL_SHOULD_SAVE : n->control].mode,
+		.st_ino = n->control == CONTROL_COPY ? n->number : UINT64_MAX - n->number,
+		.st_mode = pieces[by_path ? CONTROL_SHOULD_SAVE : n->control].mode,
 		.st_nlink = S_ISDIR(n->type) ? 2 : 1,
 		.st_uid = geteuid(),
 		.st_gid = getegid(),
@@ -274,7 +277,7 @@ static int answer_text(struct ckpt_fs *fs, struct node *n, char **ret_text)
 	struct ckpt_decide q = {.step = (int64_t)(n->number - CONTROL_ANSWER)};
 	struct ckpt_decided_step answer;
 	char path[PATH_MAX], *slash;
-	int rc = n->number & IN_RUN ? run_path(fs, n, NULL, path) : 0;
+	int rc = n->number & IN_RUN ? control_path(fs, n, NULL, CONTROL_SHOULD_SAVE, path) : 0;
 
 	if (!rc && n->number & IN_RUN) {
 		slash = strrchr(path, '/');
@@ -342,6 +345,8 @@ int control_each(struct ckpt_fs *fs, struct node *dir, control_name_fn *fn, void
 	size_t count;
 	int rc = 0;
 
+	if (dir->control == CONTROL_CONFLICTS || dir->control == CONTROL_COPY)
+		return control_conflicts_each(fs, dir, fn, arg);
 	if (!staged && dir->control != CONTROL_TRASH) {
 		for (int i = 1; i < CONTROL_PIECES && !rc; i++)
 			if ((int)pieces[i].in == dir->control && is_there(fs, i))

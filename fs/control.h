@@ -4,6 +4,7 @@
 //   policy.json             read and written (control_file.h)
 //   should_save/N           whether step N is to be saved: "1 permanent fixed_interval" or "0"; in no listing, nor is
 //   should_save/FOLDER/N    the same of the run whose steps are in that folder, a name in which is no number
+//   conflicts/STEP/PATH     the conflict copies in steps (control_conflicts.c)
 //   preempted               is there when a preemption is known; whoever makes it or removes it says so
 //
 // The files say what was true when they were opened. Threads: any. Opening may walk the disk (status), and wait for a program of
@@ -11,6 +12,10 @@
 #pragma once
 
 #include "fs/fs.h"
+
+#include <limits.h>
+
+struct ckpt_file;
 
 #define CONTROL_POLICY_NAME "policy.json"
 #define CONTROL_PREEMPTED_NAME "preempted"
@@ -25,11 +30,13 @@ enum control_piece {
 	CONTROL_METRICS,
 	CONTROL_STAGED,
 	CONTROL_TRASH,
+	CONTROL_CONFLICTS,
 	CONTROL_POLICY,
 	CONTROL_PREEMPTED,
 	CONTROL_SHOULD_SAVE,
 	CONTROL_PIECES,
 	CONTROL_ANSWER = CONTROL_PIECES, // below should_save: nodes with this number and all above
+	CONTROL_COPY,                    // below conflicts: those of SPACE_CONFLICTS
 };
 
 // A name in the control directory (or in a folder of it) becomes a node with one more lookup. -ENOENT.
@@ -38,9 +45,27 @@ int control_lookup(struct ckpt_fs *fs, struct node *dir, const char *name, struc
 int control_dir(struct ckpt_fs *fs, struct node **ret_node);
 // CONTROL_PREEMPTED, as who makes it or removes it: with one more lookup.
 int control_preempted(struct ckpt_fs *fs, struct node *dir, struct node **ret_node);
+// Of a CONTROL_COPY: of a directory on the way to one.
 int control_attr(struct node *n, struct stat *ret_attr, double *ret_timeout);
+// Where n is below the directory top, and name in it (NULL: itself). -ESTALE, -ENAMETOOLONG.
+int control_path(struct ckpt_fs *fs, struct node *n, const char *name, enum control_piece top, char ret_path[PATH_MAX]);
 // What a control file says now, malloc'ed. -EIO where it cannot be said, which the error log explains.
 int control_text(struct ckpt_fs *fs, struct node *n, char **ret_text, size_t *ret_len);
 // The names in a control directory, one after the other: 0 past the last. type is S_IFDIR or S_IFREG.
 typedef int control_name_fn(void *arg, const char *name, mode_t type, uint64_t number);
 int control_each(struct ckpt_fs *fs, struct node *dir, control_name_fn *fn, void *arg);
+
+// --- Below conflicts/ (control_conflicts.c) -------------------------------------------------------------------------------
+//
+// Nothing there can be written. All of it may block on the disk; _each() may read the manifest of every step, and the whole plain
+// tree.
+
+// As control_lookup() and control_each(), in a directory that is CONTROL_CONFLICTS or CONTROL_COPY.
+int control_conflicts_lookup(struct ckpt_fs *fs, struct node *dir, const char *name, struct node **ret_node);
+int control_conflicts_each(struct ckpt_fs *fs, struct node *dir, control_name_fn *fn, void *arg);
+// Of a CONTROL_COPY. -ENOENT, -ESTALE: it is not there any more, and was not opened.
+int control_conflicts_attr(struct ckpt_fs *fs, struct node *n, struct stat *ret_attr);
+// The bytes of a file whose node is in use (node_use); the caller closes it. -EACCES; -ESTALE it is not there any more; and the
+// errors of ckpt_file_open().
+int control_conflicts_open(struct ckpt_fs *fs, struct node *n, struct ckpt_file **ret_file);
+int control_conflicts_readlink(struct ckpt_fs *fs, struct node *n, char ret_target[PATH_MAX]);

@@ -32,6 +32,8 @@ static bool may_be_written(const struct node *n)
 
 static int fill_text(struct ckpt_fs *fs, struct handle *h)
 {
+	if (h->node->control == CONTROL_COPY)
+		return control_conflicts_open(fs, h->node, &h->copy);
 	if (!(h->flags & O_TRUNC))
 		return control_text(fs, h->node, &h->text, &h->text_len);
 	h->text = calloc(1, 1);
@@ -42,7 +44,10 @@ static int open_one(struct ckpt_fs *fs, struct node *n, struct fuse_file_info *f
 {
 	bool writes = (fi->flags & O_ACCMODE) != O_RDONLY || (fi->flags & O_TRUNC);
 	struct handle *h;
-	int rc = writes && !may_be_written(n) ? -EACCES : writes ? node_use(n) : 0;
+	int rc = writes && n->control == CONTROL_COPY ? -EROFS
+		 : writes && !may_be_written(n)       ? -EACCES
+		 : writes                             ? node_use(n)
+						      : 0;
 
 	if (!rc)
 		rc = handle_new(fs, n, fi->flags, &h);
@@ -55,7 +60,7 @@ static int open_one(struct ckpt_fs *fs, struct node *n, struct fuse_file_info *f
 		return rc;
 	}
 	fi->fh = (uintptr_t)h;
-	fi->direct_io = 1; // its size is known only now
+	fi->direct_io = !h->copy; // its size is known only now
 	fi->noflush = !writes;
 	*ret_handle = h;
 	return 0;

@@ -12,6 +12,7 @@
 //   amend     files whose close is an act of ours        draft     new content of plain files
 //   copy_up   the first change of a shared file          latest    the link to the newest step
 //   control   the directory .ckptfs                      control_file  the files of it, open
+//   control_conflicts  its folder of conflict copies
 //   decider   whether a step is to be saved              status    status.json; metrics
 //   client    what /proc says of the caller              end       how it ends in time
 //   verbs     what the command line asks of a mount      listener  the socket that it asks by

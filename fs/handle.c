@@ -51,6 +51,7 @@ void handle_free(struct ckpt_fs *fs, struct handle *h)
 	ckpt_step_unref(h->left);
 	if (h->fd >= 0)
 		ckpt_sys.close(h->fd);
+	ckpt_file_close(h->copy);
 	free(h->text);
 	node_unref(fs, h->node);
 	free(h);
@@ -258,12 +259,14 @@ static int back(struct ckpt_fs *fs, struct node *n)
 
 int handle_backing(struct ckpt_fs *fs, struct handle *h)
 {
-	return back(fs, h->node);
+	int fd = h->copy ? ckpt_file_fd(h->copy) : back(fs, h->node);
+
+	return h->copy && fd < 0 ? -EXDEV : fd;
 }
 
 struct ckpt_file *handle_packed(const struct handle *h)
 {
-	return __atomic_load_n(&h->node->use->packed, __ATOMIC_ACQUIRE);
+	return h->copy ? h->copy : __atomic_load_n(&h->node->use->packed, __ATOMIC_ACQUIRE);
 }
 
 void handle_back_all(struct ckpt_fs *fs, const struct ckpt_step *step)

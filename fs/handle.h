@@ -39,6 +39,7 @@ struct handle {
 	bool unwritten, through_latest; // for unwritten.h; the first is atomic
 	struct handle *unwritten_next;
 	struct amend_handle *amend; // it writes a file that is being added to a committed step
+	struct ckpt_file *copy;     // a file below .ckptfs/conflicts: what reads it
 	char *text;                 // control files: what they said at open, and was written since (control_file.h),
 	size_t text_len;
 	bool text_made;    // the file is made by this open: that says something, if nothing is written

@@ -40,11 +40,14 @@ static struct node *node_new(struct node_table *t, uint64_t space, uint64_t numb
 	n->number = number;
 	n->type = type;
 	// Said here and not by who asked for it: two lookups at once get one node.
-	n->kind = space == SPACE_CONTROL  ? NODE_CONTROL
-		  : space == SPACE_MARKER ? NODE_MARKER
-		  : space == SPACE_LATEST ? NODE_LATEST
-					  : NODE_FILES;
-	n->control = space == SPACE_CONTROL ? (int)MIN(number, CONTROL_ANSWER) : 0;
+	n->kind = space == SPACE_CONTROL     ? NODE_CONTROL
+		  : space == SPACE_CONFLICTS ? NODE_CONTROL
+		  : space == SPACE_MARKER    ? NODE_MARKER
+		  : space == SPACE_LATEST    ? NODE_LATEST
+					     : NODE_FILES;
+	n->control = space == SPACE_CONTROL     ? (int)MIN(number, CONTROL_ANSWER)
+		     : space == SPACE_CONFLICTS ? CONTROL_COPY
+						: 0;
 	n->generation = ++t->generations;
 	return n;
 }
@@ -79,7 +82,7 @@ static void node_free(struct node *n)
 		free(name);
 	}
 	ckpt_step_unref(n->step);
-	free(n->marker); // or the target
+	free(n->marker); // or the target, or what was opened
 	if (n->use) {
 		if (n->use->fd >= 0)
 			ckpt_sys.close(n->use->fd);

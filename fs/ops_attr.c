@@ -12,6 +12,7 @@
 #include "fs/attr.h"
 #include "fs/attributes.h"
 #include "fs/call.h"
+#include "fs/control.h"
 #include "fs/control_file.h"
 #include "fs/copy_up.h"
 #include "fs/handle.h"
@@ -293,7 +294,7 @@ static void set_control_attr(fuse_req_t req, struct node *n, const struct stat *
 			     struct fuse_file_info *fi)
 {
 	bool cuts = (to_set & FUSE_SET_ATTR_SIZE) && fi;
-	int rc = to_set & ~(TIMES | (cuts ? FUSE_SET_ATTR_SIZE : 0)) ? -EPERM : 0;
+	int rc = n->control == CONTROL_COPY ? -EROFS : to_set & ~(TIMES | (cuts ? FUSE_SET_ATTR_SIZE : 0)) ? -EPERM : 0;
 
 	if (!rc && cuts)
 		rc = control_truncate(handle_of(fi), attr->st_size);

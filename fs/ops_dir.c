@@ -350,14 +350,44 @@ static void reply_listing(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off
 	fuse_reply_buf(req, buf, used);
 }
 
+struct listing_read {
+	fuse_ino_t ino;
+	size_t size;
+	off_t offset;
+	bool plus;
+};
+
+static void run_readdir(struct call *c)
+{
+	const struct listing_read *r = (const struct listing_read *)c->data;
+
+	reply_listing(c->req, r->ino, r->size, r->offset, &c->fi, r->plus);
+}
+
+static void read_listing(fuse_req_t req, struct fuse_file_info *fi, struct listing_read r)
+{
+	struct call c = {.run = run_readdir,
+			 .req = req,
+			 .fs = fs_of(req),
+			 .node = node_of(fs_of(req), r.ino),
+			 .data = (char *)&r,
+			 .data_len = sizeof(r),
+			 .fi = *fi};
+
+	if (c.node->control == CONTROL_CONFLICTS || c.node->control == CONTROL_COPY)
+		call_detach(&c); // it may read the manifest of every step
+	else
+		run_readdir(&c);
+}
+
 void op_readdir(fuse_req_t req, fuse_ino_t ino, size_t size, off_t offset, struct fuse_file_info *fi)
 {
-	reply_listing(req, ino, size, offset, fi, false);
+	read_listing(req, fi, (struct listing_read){ino, size, offset, false});
 }
 
 void op_readdirplus(fuse_req_t req, fuse_ino_t ino, size_t size, off_t offset, struct fuse_file_info *fi)
 {
-	reply_listing(req, ino, size, offset, fi, true);
+	read_listing(req, fi, (struct listing_read){ino, size, offset, true});
 }
 
 // A committed step is on disk already, but for attributes that were changed a moment ago.

@@ -9,6 +9,7 @@
 #include "fs/attr.h"
 #include "fs/beside.h"
 #include "fs/call.h"
+#include "fs/control.h"
 #include "fs/draft.h"
 #include "fs/folder.h"
 #include "fs/limit.h"
@@ -377,6 +378,14 @@ void op_readlink(fuse_req_t req, fuse_ino_t ino)
 
 	if (n->kind == NODE_LATEST) {
 		fuse_reply_readlink(req, n->target);
+		return;
+	}
+	if (n->kind == NODE_CONTROL) {
+		rc = control_conflicts_readlink(fs, n, target);
+		if (rc)
+			reply_error(req, rc);
+		else
+			fuse_reply_readlink(req, target);
 		return;
 	}
 	rc = place_of(fs, n, &p);

@@ -150,7 +150,7 @@ static void seek_packed(fuse_req_t req, const struct handle *h, off_t offset, in
 void op_lseek(fuse_req_t req, fuse_ino_t ino, off_t offset, int whence, struct fuse_file_info *fi)
 {
 	struct handle *h = handle_of(fi);
-	int fd = h->node->kind == NODE_FILES ? handle_backing(fs_of(req), h) : -EINVAL;
+	int fd = h->node->kind == NODE_FILES || h->copy ? handle_backing(fs_of(req), h) : -EINVAL;
 	off_t at;
 
 	(void)ino;

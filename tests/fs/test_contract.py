@@ -140,7 +140,8 @@ class TestWhatIsUnderTheMount:
         assert not os.path.lexists(mount / "latest")
 
     def test_the_control_directory_is_reachable_by_name_and_never_copied(self, mount, saved, scratch):
-        assert {"status", "status.json", "errors", "staged", "trash"} <= set(names(mount / ".ckptfs"))
+        assert {"status", "status.json", "errors", "staged", "trash", "conflicts"} <= set(names(mount / ".ckptfs"))
+        assert names(mount / ".ckptfs/conflicts") == []
         subprocess.run(["cp", "-r", f"{mount.path}/.", scratch / "copy"], check=True)
         assert names(scratch / "copy") == ["1000"]
 
