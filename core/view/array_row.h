@@ -6,6 +6,7 @@
 // dtype as ml_dtypes and NumPy name it, null where it is not known; bytes of its elements; why: it cannot be read, or null. A
 // name that is not UTF-8 has U+FFFD where it is not.
 //
+// Memory: a row as text takes as much as it is long; as a value, several times as much where the array has many pieces.
 // Threads: any. Nothing blocks. NULL: no memory.
 #pragma once
 
@@ -13,6 +14,17 @@
 
 #include <jansson.h>
 
+// A text that grows; {0} is the empty one. Reused, it keeps its memory. It has no NUL behind it.
+struct ckpt_row_text {
+	char *at;
+	size_t len, cap;
+};
+int ckpt_row_text_add(struct ckpt_row_text *t, const char *bytes, size_t len); // 0, -ENOMEM
+void ckpt_row_text_done(struct ckpt_row_text *t);
+
+// The row is added to the text, in one line without its end. 0, -ENOMEM.
+int ckpt_array_row_text(const struct ckpt_catalog *c, size_t i, struct ckpt_row_text *t);
 json_t *ckpt_array_row(const struct ckpt_catalog *c, size_t i);
-const char *ckpt_array_dtype(enum ckpt_dtype dtype); // "bfloat16"; NULL: not known
-uint64_t ckpt_array_bytes(const struct ckpt_catalog_array *a);
+json_t *ckpt_array_head(const struct ckpt_catalog *c, size_t i); // the same, where "pieces" is their number
+const char *ckpt_array_dtype(enum ckpt_dtype dtype);             // "bfloat16"; NULL: not known
+uint64_t ckpt_array_bytes(const struct ckpt_catalog_array *a);   // INT64_MAX: more than a number has
