@@ -173,7 +173,8 @@ static int add_row(struct ckpt_catalog_reading *r, const struct ckpt_catalog_ent
 
 int ckpt_catalog_add(struct ckpt_catalog_reading *r, const struct ckpt_catalog_entry *entry)
 {
-	uint64_t elements;
+	struct ckpt_catalog_entry e = *entry;
+	uint64_t elements, bytes;
 
 	if (r->catalog->count >= CKPT_ARRAYS_MAX)
 		return ckpt_catalog_refuse(r, "catalog", "it has too many arrays");
@@ -182,7 +183,11 @@ int ckpt_catalog_add(struct ckpt_catalog_reading *r, const struct ckpt_catalog_e
 	if (entry->ndim > CKPT_ARRAY_DIMS_MAX || !ckpt_array_elements(entry->shape, entry->ndim, &elements))
 		return ckpt_catalog_refuse(r, "shape", "%.*s has more elements than any file could hold",
 					   (int)MIN(entry->name_len, (size_t)128), entry->name);
-	return too_large(r, add_row(r, entry));
+	// Offsets of elements, in bytes, are to be numbers with a sign.
+	if (!e.why &&
+	    (__builtin_mul_overflow(elements, (uint64_t)ckpt_dtype_width(e.dtype), &bytes) || bytes > INT64_MAX / 2))
+		e.why = "it has more bytes than any file could hold";
+	return too_large(r, add_row(r, &e));
 }
 
 int ckpt_catalog_note(struct ckpt_catalog_reading *r, const char *format, ...)

@@ -6,6 +6,7 @@
 #include "core/array/catalog_torch.h"
 
 #include "core/base/util.h"
+#include "core/limits.h"
 
 #define MAGIC_BYTES 13             // that it begins with, behind the head of a pickle
 #define SMALL_BYTES_MAX (1u << 20) // of a pickle beside that of the object: both are in memory
@@ -55,34 +56,55 @@ static int take_system(struct ckpt_torch *r, uint64_t *at)
 	return rc;
 }
 
-// Those that the object names; their place is not known yet.
-static int list_storages(struct ckpt_torch *r)
+static void drop_doubles(struct ckpt_torch *r)
 {
-	const struct ckpt_pickle *p = r->pickle;
-	size_t kept = 0, len;
+	size_t kept = 0;
 
-	for (ckpt_value v = 0; v < ckpt_pickle_count(p); v++) {
-		ckpt_value id = ckpt_value_id(p, v);
-		const char *class = ckpt_value_global(p, ckpt_value_at(p, id, 1), &len);
-		struct ckpt_torch_storage s = {.offset = r->source->bytes, .member = {.stored = true}};
-		int rc;
-
-		s.key = ckpt_value_text(p, ckpt_value_at(p, id, 2), &s.key_len);
-		s.width = class ? ckpt_dtype_width(ckpt_torch_storage_dtype(class, len)) : 0;
-		if (ckpt_value_kind(p, v) != CKPT_VALUE_PERSISTENT || !s.key || s.key_len > KEY_MAX || !s.width)
-			continue;
-		rc = ckpt_grow((void **)&r->storages, &r->cap, r->count + 1, sizeof(s));
-		if (rc)
-			return rc;
-		r->storages[r->count++] = s;
-	}
 	if (r->count)
 		qsort(r->storages, r->count, sizeof(*r->storages), ckpt_torch_by_key);
 	for (size_t i = 0; i < r->count; i++)
 		if (!i || ckpt_torch_by_key(&r->storages[kept - 1], &r->storages[i]))
 			r->storages[kept++] = r->storages[i];
 	r->count = kept;
-	return 0;
+}
+
+// One storage may be named a million times: room for more is only made where at least half of those that are here differ.
+static int add_storage(struct ckpt_torch *r, const struct ckpt_torch_storage *s)
+{
+	int rc = 0;
+
+	if (r->count == r->cap) {
+		drop_doubles(r);
+		if (r->count >= r->cap / 2) {
+			if (ckpt_pickle_bytes(r->pickle) + (2 * r->cap + 1) * sizeof(*s) > CKPT_PICKLE_BYTES_MAX)
+				return ckpt_catalog_refuse(r->catalog, "object", "its storages take too much memory");
+			rc = ckpt_grow((void **)&r->storages, &r->cap, r->cap + 1, sizeof(*s));
+		}
+	}
+	if (!rc)
+		r->storages[r->count++] = *s;
+	return rc;
+}
+
+// Those that the object names; their place is not known yet.
+static int list_storages(struct ckpt_torch *r)
+{
+	const struct ckpt_pickle *p = r->pickle;
+	size_t len;
+	int rc = 0;
+
+	for (ckpt_value v = 0; v < ckpt_pickle_count(p) && !rc; v++) {
+		ckpt_value id = ckpt_value_id(p, v);
+		const char *class = ckpt_value_global(p, ckpt_value_at(p, id, 1), &len);
+		struct ckpt_torch_storage s = {.offset = r->source->bytes, .member = {.stored = true}};
+
+		s.key = ckpt_value_text(p, ckpt_value_at(p, id, 2), &s.key_len);
+		s.width = class ? ckpt_dtype_width(ckpt_torch_storage_dtype(class, len)) : 0;
+		if (ckpt_value_kind(p, v) == CKPT_VALUE_PERSISTENT && s.key && s.key_len <= KEY_MAX && s.width)
+			rc = add_storage(r, &s);
+	}
+	drop_doubles(r);
+	return rc;
 }
 
 static int place_storages(struct ckpt_torch *r, const struct ckpt_pickle *keys, uint64_t at)

@@ -60,6 +60,7 @@ void ckpt_pickle_free(struct ckpt_pickle *p); // NULL is fine
 
 ckpt_value ckpt_pickle_root(const struct ckpt_pickle *p);
 size_t ckpt_pickle_count(const struct ckpt_pickle *p); // of values, which are 0 to this; some belong to no other
+size_t ckpt_pickle_bytes(const struct ckpt_pickle *p); // of the memory of the graph
 enum ckpt_value_kind ckpt_value_kind(const struct ckpt_pickle *p, ckpt_value v);
 
 // False: it is no such value. An INT is also a BOOL here.

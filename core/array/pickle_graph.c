@@ -25,6 +25,11 @@ ckpt_value ckpt_pickle_root(const struct ckpt_pickle *p)
 	return p->root;
 }
 
+size_t ckpt_pickle_bytes(const struct ckpt_pickle *p)
+{
+	return p->cap * sizeof(*p->values) + p->item_cap * sizeof(*p->items) + p->text_cap;
+}
+
 size_t ckpt_pickle_count(const struct ckpt_pickle *p)
 {
 	return p->count;

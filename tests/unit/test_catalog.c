@@ -4,11 +4,20 @@
 #include "tests/support/catalog_files.h"
 #include "tests/support/suite.h"
 
+#include "core/array/catalog_format.h"
 #include "core/base/util.h"
 #include "core/limits.h"
 
 #include <stdio.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
 #include <time.h>
+
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define MEMORY_MAX_MIB 2048 // a sanitizer's own memory is many times ours
+#else
+#define MEMORY_MAX_MIB 320
+#endif
 
 static struct ckpt_bytes file;
 static struct ckpt_catalog *c;
@@ -305,6 +314,81 @@ static void put_keys(const char *class, char key, uint64_t numel, size_t bytes)
 	put_legacy(class, (char *)keys.data, numel, bytes);
 	free(keys.data);
 }
+
+// The object names one storage millions of times: `h 1 Q 0`.
+START_TEST(a_storage_that_is_named_often_is_kept_once)
+{
+	struct rusage usage;
+	int status;
+	pid_t child = fork();
+
+	if (!child) {
+		ckpt_bytes_add(&file, legacy_magic, sizeof(legacy_magic) - 1);
+		ckpt_bytes_add(&file, "\x80\2M\xe9\3.\x80\2}.", 10);
+		ckpt_bytes_text(&file, "\x80\2(");
+		text(&file, "storage");
+		ckpt_bytes_text(&file, "ctorch\nFloatStorage\n");
+		text(&file, "7");
+		text(&file, "cpu");
+		ckpt_bytes_add(&file,
+			       "K\2Ntq\1"
+			       "0",
+			       7);
+		for (int i = 0; i < 5750000; i++)
+			ckpt_bytes_add(&file, "h\1Q0", 4);
+		ckpt_bytes_add(&file,
+			       "}.\x80\2](U\1"
+			       "7e.",
+			       11);
+		ckpt_bytes_number(&file, 2, 8);
+		ckpt_bytes_add(&file, "01234567", 8);
+		read_as("a.pt");
+		ck_assert_uint_eq(ckpt_catalog_faults(c), 0);
+		getrusage(RUSAGE_SELF, &usage);
+		_exit(usage.ru_maxrss >> 10 < MEMORY_MAX_MIB ? 0 : 1);
+	}
+	ck_assert_int_gt(child, 0);
+	ck_assert_int_eq(waitpid(child, &status, 0), child);
+	ck_assert_int_eq(status, 0);
+}
+END_TEST
+
+// {0: storage 0, 1: storage 1 ...}, each of another key.
+START_TEST(storages_of_many_keys_are_all_kept)
+{
+	struct ckpt_bytes keys = {0};
+	char key[16];
+
+	ckpt_bytes_add(&file, legacy_magic, sizeof(legacy_magic) - 1);
+	ckpt_bytes_add(&file, "\x80\2M\xe9\3.\x80\2}.", 10);
+	ckpt_bytes_text(&file, "\x80\2](");
+	ckpt_bytes_text(&keys, "\x80\2](");
+	for (int i = 0; i < 200; i++) {
+		snprintf(key, sizeof(key), "%d", i % 100);
+		ckpt_bytes_text(&file, "(");
+		text(&file, "storage");
+		ckpt_bytes_text(&file, "ctorch\nFloatStorage\n");
+		text(&file, key);
+		text(&file, "cpu");
+		ckpt_bytes_add(&file, "K\2NtQ", 5);
+		if (i < 100)
+			text(&keys, key);
+	}
+	ckpt_bytes_text(&file, "e.");
+	ckpt_bytes_text(&keys, "e.");
+	ckpt_bytes_add(&file, keys.data, keys.len);
+	free(keys.data);
+	for (int i = 0; i < 100; i++) {
+		ckpt_bytes_number(&file, 2, 8);
+		ckpt_bytes_add(&file, "01234567", 8);
+	}
+	read_as("a.pt");
+	ck_assert_uint_eq(ckpt_catalog_faults(c), 0);
+	ck_assert_uint_eq(ckpt_catalog_count(c), 200);
+	for (size_t i = 0; i < 200; i++)
+		ck_assert_msg(!array_at(i).why, "%s", array_at(i).why);
+}
+END_TEST
 
 START_TEST(torch_without_a_zip_has_its_storages_at_the_end)
 {
@@ -843,6 +927,36 @@ START_TEST(hdf5_is_refused_with_its_reason)
 }
 END_TEST
 
+START_TEST(an_array_of_too_many_bytes_is_listed_with_the_reason)
+{
+	static const struct {
+		uint64_t elements;
+		enum ckpt_dtype dtype;
+		bool fits;
+	} rows[] = {
+		{INT64_MAX / 2, CKPT_DTYPE_U8, true},        {(uint64_t)INT64_MAX / 2 + 1, CKPT_DTYPE_U8, false},
+		{UINT64_C(1) << 58, CKPT_DTYPE_C128, false}, {(UINT64_C(1) << 58) - 1, CKPT_DTYPE_C128, true},
+		{INT64_MAX, CKPT_DTYPE_C128, false},         {INT64_MAX, CKPT_DTYPE_NONE, true},
+	};
+	struct ckpt_catalog_reading reading = {.path = "f", .base = "f"};
+
+	ck_ok(ckpt_catalog_new(&c));
+	reading.catalog = c;
+	for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
+		const struct ckpt_catalog_entry e = {.name = "w",
+						     .name_len = 1,
+						     .format = "test",
+						     .dtype = rows[i].dtype,
+						     .ndim = 1,
+						     .shape = &rows[i].elements};
+
+		ck_ok(ckpt_catalog_add(&reading, &e));
+		ck_assert_msg(!array_at(i).why == rows[i].fits, "row %zu", i);
+	}
+	ck_assert_uint_eq(ckpt_catalog_faults(c), 0);
+}
+END_TEST
+
 START_TEST(codecs_have_names)
 {
 	for (int i = 0; i < CKPT_PIECE_CODECS; i++)
@@ -861,6 +975,8 @@ int main(void)
 	tcase_add_test(t, a_tensor_that_lies_elsewhere_is_listed_with_the_reason);
 	tcase_add_test(t, what_takes_long_to_walk_is_refused_soon);
 	tcase_add_test(t, a_torch_file_that_breaks_a_rule_says_where);
+	tcase_add_test(t, a_storage_that_is_named_often_is_kept_once);
+	tcase_add_test(t, storages_of_many_keys_are_all_kept);
 	tcase_add_test(t, torch_without_a_zip_has_its_storages_at_the_end);
 	tcase_add_test(t, members_of_npz_that_are_compressed_are_pieces_or_have_a_reason);
 	tcase_add_test(t, gguf_that_breaks_a_rule_says_where);
@@ -875,6 +991,7 @@ int main(void)
 	tcase_add_test(t, no_file_that_is_cut_off_ends_the_reader);
 	tcase_add_test(t, files_that_are_refused_take_nothing_from_the_others);
 	tcase_add_test(t, hdf5_is_refused_with_its_reason);
+	tcase_add_test(t, an_array_of_too_many_bytes_is_listed_with_the_reason);
 	tcase_add_test(t, codecs_have_names);
 	suite_add_tcase(suite, t);
 	return ckpt_suite_run(suite);
