@@ -1,6 +1,7 @@
 // arrays: the arrays of a step, of any format, and what is in them.
 #include "tools/verb.h"
 
+#include "core/array/array_format.h"
 #include "core/array/gather.h"
 #include "core/array/number.h"
 #include "core/base/util.h"
@@ -15,7 +16,9 @@
 #include <math.h>
 #include <stdio.h>
 
-#define AT_ONCE (64u << 10) // elements
+#define AT_ONCE (64u << 10)      // elements
+#define ELEMENTS_FREE (1u << 20) // that are read whatever is stored of them
+#define ELEMENTS_OF_BYTE 64u     // that are read beyond these for each byte that is stored
 
 enum { KEY_STATS = 0x100 };
 
@@ -43,8 +46,10 @@ static int on_option(int key, char *arg, void *input)
 
 // --- What is in them --------------------------------------------------------------------------------------------------------
 
+#define SCALE 0x1p-64 // a power of two, so that nothing is rounded; a sum of 2^63 numbers does not overflow
+
 struct stats {
-	double min, max, sum;
+	double min, max, sum;     // sum: times SCALE
 	uint64_t count, nan, inf; // count: of finite ones
 };
 
@@ -60,7 +65,7 @@ static void add_numbers(struct stats *s, const double *numbers, size_t count)
 		} else {
 			s->min = s->count ? fmin(s->min, v) : v;
 			s->max = s->count ? fmax(s->max, v) : v;
-			s->sum += v;
+			s->sum += v * SCALE;
 			s->count++;
 		}
 	}
@@ -89,14 +94,14 @@ static int read_stats(struct ckpt_gather *g, enum ckpt_dtype dtype, struct stats
 
 static json_t *number(const struct stats *s, double value)
 {
-	return s->count ? ckpt_need(json_real(value)) : json_null();
+	return s->count && isfinite(value) ? ckpt_need(json_real(value)) : json_null();
 }
 
 static void set_stats(json_t *row, const struct stats *s)
 {
 	json_object_set_new(row, "min", number(s, s->min));
 	json_object_set_new(row, "max", number(s, s->max));
-	json_object_set_new(row, "mean", number(s, s->sum / (double)s->count));
+	json_object_set_new(row, "mean", number(s, s->sum / (double)s->count / SCALE));
 	json_object_set_new(row, "nan", ckpt_need(json_integer((json_int_t)s->nan)));
 	json_object_set_new(row, "inf", ckpt_need(json_integer((json_int_t)s->inf)));
 }
@@ -108,6 +113,22 @@ static const char *why_not(int rc)
 	       : rc == -EBADMSG ? "its bytes are damaged"
 	       : rc == -ENOTSUP ? "its codec is not known"
 				: strerror(-rc);
+}
+
+// A few bytes may say that an array has 2^60 elements, all of them the fill or the same one: to read these would not end.
+static bool is_stored(const struct ckpt_catalog *c, size_t i, const struct ckpt_catalog_array *a)
+{
+	uint64_t elements, bytes = 0;
+
+	for (size_t k = 0; k < a->pieces; k++) {
+		struct ckpt_piece p;
+
+		ckpt_catalog_piece(c, i, k, &p);
+		if (__builtin_add_overflow(bytes, p.bytes, &bytes))
+			return true;
+	}
+	return ckpt_array_elements(a->shape, a->ndim, &elements) &&
+	       (elements <= ELEMENTS_FREE || (elements - ELEMENTS_FREE) / ELEMENTS_OF_BYTE <= bytes);
 }
 
 // What cannot be read is said in its row; the exit status.
@@ -122,6 +143,10 @@ static int add_stats(const struct arrays *v, size_t i, json_t *row, uint64_t *by
 	ckpt_catalog_get(c, i, &a);
 	if (a.why || !ckpt_is_number(a.dtype))
 		return 0;
+	if (!is_stored(c, i, &a)) {
+		json_object_set_new(row, "why", ckpt_need(json_string("its elements are mostly not stored")));
+		return 0;
+	}
 	rc = ckpt_gather_new(c, i, ckpt_step_arrays_files(v->of), &g);
 	if (!rc)
 		rc = read_stats(g, a.dtype, &s, bytes);
@@ -187,7 +212,7 @@ static int make_rows(const struct arrays *v, json_t **ret_rows)
 		ckpt_catalog_get(c, i, &a);
 		if (v->glob && !ckpt_array_glob(v->glob, a.tree, a.name))
 			continue;
-		rows[count] = ckpt_need(ckpt_array_row(c, i));
+		rows[count] = ckpt_need(ckpt_output.json ? ckpt_array_row(c, i) : ckpt_array_head(c, i));
 		if (v->stats && add_stats(v, i, rows[count], &bytes))
 			status = 1;
 		count++;
@@ -239,7 +264,7 @@ static void print_table(const struct arrays *v, const json_t *rows)
 		CLEANUP_FREE char *shape = shape_text(row);
 		char *texts[ARRAY_LEN(numbers)];
 
-		snprintf(pieces, sizeof(pieces), "%zu", json_array_size(json_object_get(row, "pieces")));
+		snprintf(pieces, sizeof(pieces), "%lld", (long long)json_integer_value(json_object_get(row, "pieces")));
 		cells[0] = json_string_value(json_object_get(row, "tree"));
 		cells[1] = json_string_value(json_object_get(row, "name"));
 		cells[2] = dtype ? dtype : "?";

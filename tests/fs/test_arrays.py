@@ -89,6 +89,35 @@ def test_the_table_and_the_numbers(mount, store, made, ckptfs):
     assert table.split()[:5] == ["TREE", "NAME", "DTYPE", "SHAPE", "SIZE"] and table.split()[7:11] == ["more.npz", "counts", "int64", "[1000]"]
 
 
+def test_numbers_whose_sum_is_no_number_have_a_mean(mount, store, commit, ckptfs):
+    top = mount / "1000"
+    top.mkdir()
+    np.save(top / "large.npy", np.array([1.7e308, 1.7e308]))
+    np.save(top / "both.npy", np.array([1.7e308, -1.7e308, 3.0]))
+    np.save(top / "none.npy", np.array([np.nan]))
+    commit(top)
+    rows = {r["name"]: r for r in ckptfs.json("arrays", store, "1000", "--stats")}
+    assert (rows["large"]["min"], rows["large"]["max"], rows["large"]["mean"]) == (1.7e308, 1.7e308, 1.7e308)
+    assert rows["both"]["mean"] == 1
+    assert rows["none"]["mean"] is None
+
+
+def test_elements_that_are_not_stored_are_not_read(mount, store, commit, ckptfs):
+    top = mount / "1000"
+    for name, count in ("endless", 1 << 50), ("short", 1 << 20), ("absurd", 1 << 61):
+        (top / name).mkdir(parents=True)
+        zarray = {"zarr_format": 2, "shape": [count], "chunks": [1 << 20], "dtype": "<f4", "compressor": None, "fill_value": 2,
+                  "order": "C", "filters": None}
+        trees.write(top / name / ".zarray", json.dumps(zarray).encode())
+    commit(top)
+    rows = {r["tree"] + r["name"]: r for r in ckptfs.json("arrays", store, "1000", "--stats")}
+    rows = {name: next(r for key, r in rows.items() if name in key) for name in ("endless", "short", "absurd")}
+    assert rows["endless"]["why"] == "its elements are mostly not stored" and "mean" not in rows["endless"]
+    assert rows["absurd"]["why"] == "it has more bytes than any file could hold"
+    assert (rows["short"]["why"], rows["short"]["mean"]) == (None, 2)
+    assert "endless" in ckptfs("arrays", store, "1000").stdout
+
+
 def test_what_cannot_be_read_is_told_and_breaks_nothing_else(mount, store, commit, ckptfs):
     top = mount / "1000"
     top.mkdir()
