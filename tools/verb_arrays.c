@@ -112,6 +112,7 @@ static const char *why_not(int rc)
 	       : rc == -ENOENT  ? "a file of it is missing"
 	       : rc == -EBADMSG ? "its bytes are damaged"
 	       : rc == -ENOTSUP ? "its codec is not known"
+	       : rc == -EFBIG   ? "it would take more work than is allowed"
 				: strerror(-rc);
 }
 
