@@ -47,7 +47,7 @@ int control_dir(struct ckpt_fs *fs, struct node **ret_node);
 int control_preempted(struct ckpt_fs *fs, struct node *dir, struct node **ret_node);
 // Of a CONTROL_COPY: of a directory on the way to one.
 int control_attr(struct node *n, struct stat *ret_attr, double *ret_timeout);
-// Where n is below the directory top, and name in it (NULL: itself). -ESTALE, -ENAMETOOLONG.
+// The path of n below the directory top, and of name in it (NULL: itself). -ESTALE, -ENAMETOOLONG.
 int control_path(struct ckpt_fs *fs, struct node *n, const char *name, enum control_piece top, char ret_path[PATH_MAX]);
 // What a control file says now, malloc'ed. -EIO where it cannot be said, which the error log explains.
 int control_text(struct ckpt_fs *fs, struct node *n, char **ret_text, size_t *ret_len);

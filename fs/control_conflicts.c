@@ -30,7 +30,7 @@ static const mode_t types[] = {[CKPT_ENTRY_FILE] = S_IFREG, [CKPT_ENTRY_DIR] = S
 
 static const struct ckpt_entry a_folder = {.type = CKPT_ENTRY_DIR};
 
-// What a path below conflicts/ leads to.
+// The target of a path below conflicts/.
 struct found {
 	struct ckpt_step *step; // a reference; NULL: a folder with steps
 	struct ckpt_manifest *m;

@@ -342,7 +342,7 @@ static int run(struct arrays *v, const struct ckpt_operand *o)
 	}
 	if (!rc)
 		rc = list(v);
-	ckpt_step_arrays_unref(v->of);
+	ckpt_step_arrays_free(v->of);
 	ckpt_manifest_unref(m);
 	ckpt_step_unref(step);
 	ckpt_listing_close(&l);

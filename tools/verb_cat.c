@@ -149,7 +149,7 @@ static int cat_array(struct ckpt_step *step, struct ckpt_manifest *m, const char
 		rc = copy_made(&f, what);
 	ckpt_npy_view_close(f.npy);
 	ckpt_array_index_free(f.index);
-	ckpt_step_arrays_unref(arrays);
+	ckpt_step_arrays_free(arrays);
 	return rc;
 }
 

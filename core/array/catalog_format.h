@@ -65,7 +65,7 @@ int ckpt_catalog_add_flat(struct ckpt_catalog_reading *r, const struct ckpt_piec
 // Why the array that was added last cannot be read as elements; its pieces, if it has some, stay. 0, -EINVAL, -ENOMEM.
 int ckpt_catalog_note(struct ckpt_catalog_reading *r, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
-// What an index says of arrays that other files have. ckpt_catalog_end() compares: what is not so is a fault of the index.
+// Arrays of other files, as an index names them. ckpt_catalog_end() compares: a difference is a fault of the index.
 //
 // An array of this name is in tree, or in "." as TREE/NAME. file NULL: it is not said which one; ndim SHAPE_UNKNOWN: likewise.
 #define CKPT_SHAPE_UNKNOWN 255u

@@ -183,7 +183,7 @@ static bool take_count(struct bytes *b, uint64_t *ret_count)
 
 // --- Blocks -----------------------------------------------------------------------------------------------------------
 
-// What the head and the sum say. NULL, or the rule that they break.
+// Checks the head and the sum. NULL, or the rule that they break.
 static const char *check_block(const uint8_t *block, uint64_t bytes, uint32_t magic)
 {
 	if (__builtin_bswap32(ckpt_get32(block)) != magic)

@@ -7,7 +7,7 @@
 //	PREFIX_structure.json   eFormer: {"format": "pytree-structure", "array_relpaths": [PATH, ...], "leaf_keys_full": [NAME, ...],
 //	                        "arr_mask": [BOOL, ...]}: leaves that are no arrays are pickles in the file, and are listed
 //
-// What they promise is compared with the arrays at the end. Orbax's array_metadatas and _sharding say how processes shared the arrays
+// Their promises are compared with the arrays at the end. Orbax's array_metadatas and _sharding say how processes shared the arrays
 // when they were saved; no reader of their bytes needs that.
 #include "core/array/catalog_format.h"
 

@@ -12,7 +12,7 @@
 #define SMALL_BYTES_MAX (1u << 20) // of a pickle beside that of the object: both are in memory
 #define KEY_MAX 255                // bytes of the key of a storage
 
-// Where the magic number begins in the first pickle; from protocol 4 on it is in a frame.
+// The magic number begins here in the first pickle; from protocol 4 on it is in a frame.
 static size_t magic_at(const struct ckpt_catalog_reading *r)
 {
 	return r->head[2] == 0x95 ? 11 : 2;

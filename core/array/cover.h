@@ -1,4 +1,4 @@
-// Whether boxes cover a region: how many of its elements are in no box, and how many in more than one.
+// Coverage of a region by boxes: how many of its elements are in no box, and how many in more than one.
 //
 // A sweep, one dimension after the other: between two neighbouring ends of boxes nothing changes, so that each part of the first dimension asks
 // the same question of the boxes that are there, with one dimension less. For a grid of n boxes it takes some n steps for each

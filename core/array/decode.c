@@ -251,7 +251,7 @@ static int skip(struct ckpt_decode *d, uint64_t bytes)
 	return 0;
 }
 
-// What follows the last byte that is needed: its checksums are compared on the way.
+// Decodes the bytes after the last one that is needed: their checksums are compared on the way.
 static int verify(struct ckpt_decode *d)
 {
 	CLEANUP_FREE uint8_t *buf = malloc(SKIP_BYTES);

@@ -461,7 +461,7 @@ int ckpt_gather_run(struct ckpt_gather *g, uint64_t first, uint64_t count, void 
 
 // --- All --------------------------------------------------------------------------------------------------------------------
 
-// Whether elements are stored in another order than they are gathered in.
+// True if elements are stored in another order than they are gathered in.
 static bool is_reordered(const struct ckpt_gather *g)
 {
 	struct ckpt_piece p;

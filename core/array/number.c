@@ -10,24 +10,6 @@ bool ckpt_is_number(enum ckpt_dtype dtype)
 	       ckpt_dtype_bits(dtype) >= 8;
 }
 
-bool ckpt_is_float(enum ckpt_dtype dtype)
-{
-	switch (dtype) {
-	case CKPT_DTYPE_F16:
-	case CKPT_DTYPE_F32:
-	case CKPT_DTYPE_F64:
-	case CKPT_DTYPE_BF16:
-	case CKPT_DTYPE_F8E4M3:
-	case CKPT_DTYPE_F8E5M2:
-	case CKPT_DTYPE_F8E4M3FNUZ:
-	case CKPT_DTYPE_F8E5M2FNUZ:
-	case CKPT_DTYPE_F8E8M0:
-		return true;
-	default:
-		return false;
-	}
-}
-
 struct small {
 	unsigned mantissa; // bits
 	int bias;

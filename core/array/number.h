@@ -11,7 +11,5 @@
 
 // Of a type with an order: no complex number, nothing that shares a byte.
 bool ckpt_is_number(enum ckpt_dtype dtype);
-// Whether it has codes for NaN or infinity.
-bool ckpt_is_float(enum ckpt_dtype dtype);
 // count elements in native order, of a type that is a number.
 void ckpt_numbers(enum ckpt_dtype dtype, const void *elements, size_t count, double *into);

@@ -1,4 +1,4 @@
-// What a collection on a remote is told, and what it tells (collect.h).
+// The orders and the report of a collection on a remote (collect.h).
 //
 // Threads: plain data. Nothing blocks.
 #pragma once

@@ -1,4 +1,4 @@
-// What is needed of a remote's packs and manifests, as a part of a collection. For collect*.c only.
+// The needed packs and manifests of a remote, as a part of a collection. For collect*.c only.
 //
 // Marks stay when they are made again for a later entry of the log: what was needed once is not condemned by this collection.
 // Threads: one, that of the collection. Calls block on the disk and on the network. Errors: done->why says it.

@@ -9,7 +9,7 @@
 struct ckpt_job;
 struct ckpt_store;
 
-// Large manifests of steps that others have put come into the index. What cannot be fetched now is read when it is needed. job: NULL, or whose end
+// Large manifests of steps that others have put come into the index. A manifest that cannot be fetched now is read when it is needed. job: NULL, or whose end
 // ends it.
 void ckpt_reunion_fetch(struct ckpt_store *s, struct ckpt_job *job);
 // Tries each step that is apart. *ret_apart: some are left, which are being changed here now, or cannot be read now: try again at the next turn. 0,

@@ -402,7 +402,7 @@ static int link_to(struct merging *g, uint32_t parent, struct ckpt_entry *e, uin
 	return add_entry(g, parent, false, &to, false, &handle);
 }
 
-// Where another entry of `own` has the number, that one keeps it: `other` has moved this one, or linked it, or it is another file.
+// Another entry of `own` that has the number keeps it: `other` has moved this one, or linked it, or it is another file.
 static int add_other(struct merging *g, uint32_t parent, struct ckpt_entry *e)
 {
 	uint32_t own = find_number(g, e->ino), handle;

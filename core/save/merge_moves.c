@@ -10,7 +10,7 @@
 
 #define NONE CKPT_MERGE_NONE
 #define GIVE_UP 1 // nothing is followed
-// What others have written decides how much work it is: a chain of moves into each other's places, and looks at all nodes for a name.
+// The manifests of others decide how much work it is: a chain of moves into each other's places, and looks at all nodes for a name.
 #define CHAIN_MAX 64
 #define LOOKS_MAX (UINT64_C(1) << 30)
 

@@ -7,7 +7,6 @@
 #include <stdio.h>
 
 struct ckpt_step_arrays {
-	int refs; // atomic
 	struct ckpt_step *step;
 	struct ckpt_manifest *m;
 	struct ckpt_catalog *catalog;
@@ -189,7 +188,6 @@ int ckpt_step_arrays_read(struct ckpt_step *step, struct ckpt_manifest *m, const
 
 	if (!a)
 		return -ENOMEM;
-	a->refs = 1;
 	a->step = ckpt_step_ref(step);
 	a->m = ckpt_manifest_ref(m);
 	a->files = (struct ckpt_catalog_files){open_file, close_file, each_file, a};
@@ -197,21 +195,15 @@ int ckpt_step_arrays_read(struct ckpt_step *step, struct ckpt_manifest *m, const
 	if (!rc)
 		rc = read_below(a, path);
 	if (rc)
-		ckpt_step_arrays_unref(a);
+		ckpt_step_arrays_free(a);
 	else
 		*ret_arrays = a;
 	return rc;
 }
 
-struct ckpt_step_arrays *ckpt_step_arrays_ref(struct ckpt_step_arrays *a)
+void ckpt_step_arrays_free(struct ckpt_step_arrays *a)
 {
-	__atomic_add_fetch(&a->refs, 1, __ATOMIC_RELAXED);
-	return a;
-}
-
-void ckpt_step_arrays_unref(struct ckpt_step_arrays *a)
-{
-	if (!a || __atomic_sub_fetch(&a->refs, 1, __ATOMIC_ACQ_REL))
+	if (!a)
 		return;
 	ckpt_catalog_free(a->catalog);
 	ckpt_manifest_unref(a->m);

@@ -2,7 +2,7 @@
 //
 // Only headers are read. Files that hold nothing but pieces of arrays that are known by then (chunks of zarr, .distcp) are not opened.
 //
-// Ownership: counted. It holds the step and the manifest. Threads: any once it is made; ckpt_step_arrays_files() may be called by
+// Ownership: the caller's. It holds the step and the manifest. Threads: any once it is made; ckpt_step_arrays_files() may be called by
 // several threads at once. Blocks on the disk or the store.
 // Errors: -ENOMEM, and what reading files says: a file that cannot be read is an error of the whole, as nobody would know of its
 // arrays; one that breaks a rule of its format is a fault in the catalog.
@@ -16,8 +16,7 @@ struct ckpt_step_arrays;
 // path: arrays of the files below it; "": all.
 int ckpt_step_arrays_read(struct ckpt_step *step, struct ckpt_manifest *m, const char *path,
 			  struct ckpt_step_arrays **ret_arrays);
-struct ckpt_step_arrays *ckpt_step_arrays_ref(struct ckpt_step_arrays *a);
-void ckpt_step_arrays_unref(struct ckpt_step_arrays *a); // NULL is fine
+void ckpt_step_arrays_free(struct ckpt_step_arrays *a); // NULL is fine
 
 const struct ckpt_catalog *ckpt_step_arrays_catalog(const struct ckpt_step_arrays *a);
 const struct ckpt_catalog_files *ckpt_step_arrays_files(const struct ckpt_step_arrays *a);

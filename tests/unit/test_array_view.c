@@ -1,4 +1,4 @@
-// How arrays are called and shown: patterns, paths, numbers of every type, and the document of all of them.
+// Names and forms of arrays: patterns, paths, numbers of every type, and the document of all of them.
 #include "core/view/array_index.h"
 #include "core/view/array_name.h"
 #include "core/view/array_glob.h"

@@ -291,7 +291,7 @@ static void copy_forest(struct forest *f, const struct forest *of)
 	plant(f, paths_of, of->lines, of->count);
 }
 
-// Whatever both sides do, the merge is one, and each text that one of them has written is in it.
+// Both sides may do anything: the merge is one, and each text that one of them has written is in it.
 START_TEST(no_new_text_of_either_side_is_lost)
 {
 	unsigned seed = 3;
