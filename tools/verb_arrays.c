@@ -1,7 +1,7 @@
 // arrays: the arrays of a step, of any format, and what is in them.
 #include "tools/verb.h"
 
-#include "core/array/array_format.h"
+#include "core/array/findings.h"
 #include "core/array/gather.h"
 #include "core/array/number.h"
 #include "core/base/util.h"
@@ -16,9 +16,7 @@
 #include <math.h>
 #include <stdio.h>
 
-#define AT_ONCE (64u << 10)      // elements
-#define ELEMENTS_FREE (1u << 20) // that are read whatever is stored of them
-#define ELEMENTS_OF_BYTE 64u     // that are read beyond these for each byte that is stored
+#define AT_ONCE (64u << 10) // elements
 
 enum { KEY_STATS = 0x100 };
 
@@ -106,32 +104,6 @@ static void set_stats(json_t *row, const struct stats *s)
 	json_object_set_new(row, "inf", ckpt_need(json_integer((json_int_t)s->inf)));
 }
 
-static const char *why_not(int rc)
-{
-	return rc == -ENODATA   ? "a part of it is in no file"
-	       : rc == -ENOENT  ? "a file of it is missing"
-	       : rc == -EBADMSG ? "its bytes are damaged"
-	       : rc == -ENOTSUP ? "its codec is not known"
-	       : rc == -EFBIG   ? "it would take more work than is allowed"
-				: strerror(-rc);
-}
-
-// A few bytes may say that an array has 2^60 elements, all of them the fill or the same one: to read these would not end.
-static bool is_stored(const struct ckpt_catalog *c, size_t i, const struct ckpt_catalog_array *a)
-{
-	uint64_t elements, bytes = 0;
-
-	for (size_t k = 0; k < a->pieces; k++) {
-		struct ckpt_piece p;
-
-		ckpt_catalog_piece(c, i, k, &p);
-		if (__builtin_add_overflow(bytes, p.bytes, &bytes))
-			return true;
-	}
-	return ckpt_array_elements(a->shape, a->ndim, &elements) &&
-	       (elements <= ELEMENTS_FREE || (elements - ELEMENTS_FREE) / ELEMENTS_OF_BYTE <= bytes);
-}
-
 // What cannot be read is said in its row; the exit status.
 static int add_stats(const struct arrays *v, size_t i, json_t *row, uint64_t *bytes)
 {
@@ -144,7 +116,7 @@ static int add_stats(const struct arrays *v, size_t i, json_t *row, uint64_t *by
 	ckpt_catalog_get(c, i, &a);
 	if (a.why || !ckpt_is_number(a.dtype))
 		return 0;
-	if (!is_stored(c, i, &a)) {
+	if (!ckpt_findings_may_read(c, i)) {
 		json_object_set_new(row, "why", ckpt_need(json_string("its elements are mostly not stored")));
 		return 0;
 	}
@@ -153,8 +125,9 @@ static int add_stats(const struct arrays *v, size_t i, json_t *row, uint64_t *by
 		rc = read_stats(g, a.dtype, &s, bytes);
 	ckpt_gather_free(g);
 	if (rc) {
-		json_object_set_new(row, "why", ckpt_need(json_string(why_not(rc))));
-		return ckpt_fail(a.name, "`ckptfs verify` says what is damaged", "cannot be read: %s", why_not(rc));
+		json_object_set_new(row, "why", ckpt_need(json_string(ckpt_findings_why(rc))));
+		return ckpt_fail(a.name, "`ckptfs verify` says what is damaged", "cannot be read: %s",
+				 ckpt_findings_why(rc));
 	}
 	set_stats(row, &s);
 	return 0;

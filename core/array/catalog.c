@@ -543,6 +543,18 @@ void ckpt_catalog_piece(const struct ckpt_catalog *c, size_t i, size_t k, struct
 	memcpy(ret_piece->codecs, piece->codecs, sizeof(ret_piece->codecs));
 }
 
+bool ckpt_catalog_is_missing(const struct ckpt_catalog_array *a)
+{
+	static const char *const whys[] = {CKPT_WHY_NO_FILE,    CKPT_WHY_OUTSIDE,    CKPT_WHY_NO_CHUNK,
+					   CKPT_WHY_NO_PIECES,  CKPT_WHY_NO_STORAGE, CKPT_WHY_SHORT,
+					   CKPT_WHY_SHORT_SHARD};
+
+	for (size_t i = 0; a->why && i < ARRAY_LEN(whys); i++)
+		if (!strcmp(a->why, whys[i]))
+			return true;
+	return false;
+}
+
 size_t ckpt_catalog_faults(const struct ckpt_catalog *c)
 {
 	return c->fault_count;

@@ -91,6 +91,9 @@ struct ckpt_catalog_array {
 	size_t pieces;
 };
 
+// Why an array cannot be read: bytes of it are missing, where other reasons say that nobody here reads such an array.
+bool ckpt_catalog_is_missing(const struct ckpt_catalog_array *a);
+
 struct ckpt_catalog_fault {
 	const char *file, *field, *reason;
 };

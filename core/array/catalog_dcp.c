@@ -155,12 +155,12 @@ static const char *take_place(struct reading *r, const struct stored *stored, st
 	path = ckpt_value_text(p, attribute(p, stored->info, "relative_path"), &len);
 	file = path ? ckpt_catalog_listing_beside(&r->listing, r->catalog, path, len) : NULL;
 	if (!file)
-		return "the file of a piece is missing";
+		return CKPT_WHY_NO_FILE;
 	if (!ckpt_value_size(p, attribute(p, stored->info, "offset"), &piece->offset) ||
 	    !ckpt_value_size(p, attribute(p, stored->info, "length"), &piece->bytes))
 		return "storage_data does not say where a piece of it is";
 	if (piece->offset > file->bytes || piece->bytes > file->bytes - piece->offset)
-		return "a piece lies outside of its file";
+		return CKPT_WHY_OUTSIDE;
 	if (ckpt_value_count(p, attribute(p, stored->info, "transform_descriptors")))
 		return "its pieces are stored with an extension of torch.distributed.checkpoint";
 	piece->file = file->path;
@@ -203,7 +203,7 @@ static int add_tensor(struct reading *r, struct ckpt_catalog_entry *e, ckpt_valu
 	rc = ckpt_catalog_add(r->catalog, e);
 	at = e->why ? 0 : ckpt_value_first(p, attribute(p, tensor, "chunks"));
 	if (!rc && !e->why && !at)
-		why = "it has no pieces";
+		why = CKPT_WHY_NO_PIECES;
 	for (; at && !rc && !why; at = ckpt_item_next(p, at))
 		rc = add_chunk(r, name, ckpt_item_value(p, at), e->ndim, &why);
 	return rc || !why ? rc : ckpt_catalog_note(r->catalog, "%s", why);

@@ -123,7 +123,7 @@ static int add_flat(struct reading *r, const json_t *flat, const struct ckpt_lis
 	}
 	if (__builtin_mul_overflow(range[1] - range[0], (uint64_t)ckpt_dtype_width(r->entry.dtype), &p->bytes) ||
 	    !is_in_file(file, p)) {
-		r->why = "a piece lies outside of its file";
+		r->why = CKPT_WHY_OUTSIDE;
 		return 0;
 	}
 	return ckpt_catalog_add_flat(r->catalog, p, range[0], range[1] - range[0]);
@@ -139,7 +139,7 @@ static int add_piece(struct reading *r, const json_t *json)
 	struct ckpt_piece p = {.file = file ? file->path : NULL};
 
 	if (!file)
-		r->why = "the file of a piece is missing";
+		r->why = CKPT_WHY_NO_FILE;
 	else if (offset && !take_number(offset, &p.offset))
 		r->why = "the offset of a piece is no number from 0 on";
 	if (r->why)
@@ -149,7 +149,7 @@ static int add_piece(struct reading *r, const json_t *json)
 	if (!take_box(r, json, &p, start, extent, strides))
 		r->why = "the box of a piece is none of its shape";
 	else if (!span_of(r, &p, &p.bytes) || !is_in_file(file, &p))
-		r->why = "a piece lies outside of its file";
+		r->why = CKPT_WHY_OUTSIDE;
 	return r->why ? 0 : ckpt_catalog_add_piece(r->catalog, &p);
 }
 

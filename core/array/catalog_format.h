@@ -41,7 +41,7 @@ int ckpt_catalog_refuse(struct ckpt_catalog_reading *r, const char *field, const
 int ckpt_catalog_spend(struct ckpt_catalog_reading *r, uint64_t bytes);
 
 // An array without pieces; name_len bytes of its name, with any byte but NUL. Strings and shape are copied; tree NULL:
-// the path of the file. why may be NULL. -EINVAL: refused, as it is too large; -ENOMEM.
+// the path of the file. why may be NULL; a CKPT_WHY_* says that bytes of it are missing. -EINVAL: refused, as it is too large; -ENOMEM.
 struct ckpt_catalog_entry {
 	const char *tree;
 	const char *name;
@@ -64,6 +64,14 @@ int ckpt_catalog_add_flat(struct ckpt_catalog_reading *r, const struct ckpt_piec
 			  uint64_t count);
 // Why the array that was added last cannot be read as elements; its pieces, if it has some, stay. 0, -EINVAL, -ENOMEM.
 int ckpt_catalog_note(struct ckpt_catalog_reading *r, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+#define CKPT_WHY_NO_FILE "the file of a piece is missing"
+#define CKPT_WHY_OUTSIDE "a piece lies outside of its file"
+#define CKPT_WHY_NO_CHUNK "the file of a chunk is missing, or shorter than the chunk"
+#define CKPT_WHY_NO_PIECES "it has no pieces"
+#define CKPT_WHY_NO_STORAGE "its storage is missing in the file"
+#define CKPT_WHY_SHORT "it has not as many bytes as its shape says"
+#define CKPT_WHY_SHORT_SHARD "a shard is shorter than its index"
 
 // Arrays of other files, as an index names them. ckpt_catalog_end() compares: a difference is a fault of the index.
 //

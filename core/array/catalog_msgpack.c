@@ -249,7 +249,7 @@ static const char *check_array(const struct packed_array *a)
 		return "its dtype has no equal here";
 	if (!ckpt_array_elements(a->shape, a->ndim, &elements) || a->bytes % ckpt_dtype_width(a->dtype) ||
 	    a->bytes / ckpt_dtype_width(a->dtype) != elements)
-		return "it has not as many bytes as its shape says";
+		return CKPT_WHY_SHORT;
 	return NULL;
 }
 

@@ -240,7 +240,7 @@ static const char *take_storage(struct ckpt_torch *r, ckpt_value value, struct v
 	if (!view->storage_dtype)
 		return "the class of its storage is not known";
 	view->storage = r->count ? bsearch(&want, r->storages, r->count, sizeof(want), ckpt_torch_by_key) : NULL;
-	return view->storage ? NULL : "its storage is missing in the file";
+	return view->storage ? NULL : CKPT_WHY_NO_STORAGE;
 }
 
 static int find_storage(struct ckpt_torch *r, struct ckpt_torch_storage *s)
@@ -373,7 +373,7 @@ static int add_numpy(struct ckpt_torch *r, ckpt_value shape, ckpt_value dtype, b
 	else if (!ckpt_value_bytes(p, data, &piece.offset, &piece.bytes))
 		e.why = "its bytes stand in the pickle as text";
 	else if (piece.bytes % ckpt_dtype_width(e.dtype) || piece.bytes / ckpt_dtype_width(e.dtype) != elements)
-		e.why = "it has not as many bytes as its shape says";
+		e.why = CKPT_WHY_SHORT;
 	rc = add_entry(r, &e);
 	for (unsigned i = 0; i < e.ndim; i++) {
 		strides[i] = step;

@@ -281,7 +281,7 @@ static int add_chunk(struct reading *r, const struct ckpt_zarr_value *v, const u
 	}
 	memcpy(piece.codecs, r->codecs, sizeof(piece.codecs));
 	if (!r->codec_count && v->bytes != step * ckpt_dtype_width(r->entry.dtype)) {
-		r->why = "a chunk has not as many bytes as its shape says";
+		r->why = CKPT_WHY_SHORT;
 		return 0;
 	}
 	return ckpt_catalog_add_piece(r->catalog, &piece);
@@ -327,7 +327,7 @@ static int add_shard(struct reading *r, const struct ckpt_zarr_value *v, const u
 	int rc = read_index(r, v, count);
 
 	if (rc == 1)
-		r->why = "a shard is shorter than its index";
+		r->why = CKPT_WHY_SHORT_SHARD;
 	for (uint64_t k = 0; k < count && !rc; k++) {
 		uint64_t offset = r->index[2 * k], len = r->index[2 * k + 1], rest = k;
 		struct ckpt_zarr_value chunk = {v->file, v->offset + offset, len, v->data ? v->data + offset : NULL};
@@ -335,7 +335,7 @@ static int add_shard(struct reading *r, const struct ckpt_zarr_value *v, const u
 		if (offset == MISSING && len == MISSING)
 			continue;
 		if (offset > v->bytes || len > v->bytes - offset) {
-			r->why = "a chunk lies outside of its shard";
+			r->why = CKPT_WHY_OUTSIDE;
 			return 0;
 		}
 		if (chunk.data)
@@ -359,7 +359,7 @@ static int take_key(void *arg, const char *key, const struct ckpt_zarr_value *va
 	if (r->why || !parse_key(r, key, place))
 		return 0;
 	if (!value->file) {
-		r->why = "the file of a chunk is missing, or shorter than the chunk";
+		r->why = CKPT_WHY_NO_CHUNK;
 		return 0;
 	}
 	for (unsigned i = 0; i < r->entry.ndim; i++)

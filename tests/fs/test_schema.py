@@ -32,6 +32,7 @@ CASES = [
     (["cool", "STORE", "9"], "failure", 1), (["cool", "STORE"], "failure", 2),
     (["diff", "STORE", "1000", "2000"], "diff", 1), (["diff", "STORE", "1000", "1000"], "diff", 0), (["diff", "--arrays", "STORE", "1000", "2000"], "diff", 1), (["diff", "STORE", "1000", "9"], "failure", 1),
     (["arrays", "STORE", "1000"], "arrays of a step", 0), (["arrays", "STORE", "1000", "--stats"], "arrays of a step", 0), (["arrays", "STORE", "9"], "failure", 1),
+    (["check", "STORE", "1000"], "check", 0), (["check", "STORE", "1000", "--read-data"], "check", 0), (["check", "STORE", "9"], "failure", 1),
     (["gc", "STORE", "--dry-run"], "gc", 0), (["gc", "STORE", "--grace", "0"], "gc", 0), (["gc", "STORE", "9"], "failure", 2),
     (["remote", "show", "STORE"], "failure", 1), (["remote", "sync", "STORE"], "failure", 1), (["remote", "drop", "STORE", "1000", "--yes"], "failure", 1), (["remote", "mend", "STORE"], "failure", 2),
     (["index", "check", "STORE"], "index", 0), (["index", "rebuild", "STORE"], "index", 0), (["index", "mend", "STORE"], "failure", 2),
