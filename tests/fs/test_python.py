@@ -1,0 +1,149 @@
+"""The Python package: steps that are saved by a `with`, what is asked of a store, and arrays that are read when they are used."""
+
+import errno
+import os
+import shutil
+import subprocess
+import sys
+import threading
+
+import numpy as np
+import pytest
+
+from support import trees
+from support.fixtures import SLOW, SOURCE
+
+pytestmark = [pytest.mark.timeout(180), pytest.mark.skipif(SLOW > 1, reason="a library under a sanitizer needs a program under it")]
+mounted_or_not = pytest.mark.parametrize("mounted", [True, False], ids=["mounted", "unmounted"])
+
+
+@pytest.fixture(scope="module")
+def package(ckptfs, tmp_path_factory):
+    """The package as pip installs it, imported."""
+    source = tmp_path_factory.mktemp("source") / "python"
+    target = tmp_path_factory.mktemp("target")
+    shutil.copytree(SOURCE / "tools/python", source)
+    pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-build-isolation", "--no-index", "--target", target, source]
+    subprocess.run([*map(str, pip)], check=True, timeout=150)
+    os.environ["CKPTFS_LIBRARY"] = str(ckptfs.path.parent / "libckptfs.so.1")
+    os.environ["CKPTFS_PROGRAM"] = str(ckptfs.path)
+    sys.path.insert(0, str(target))
+    import ckptfs as module
+
+    assert module.__file__.startswith(str(target)) and (target / "ckptfs/py.typed").exists()
+    return module
+
+
+@pytest.fixture
+def where(mounted, mount, store):
+    if not mounted:
+        mount.umount()
+    return mount.path if mounted else store
+
+
+@mounted_or_not
+def test_a_step_is_committed_at_the_end_or_not_at_all(package, where, ckptfs, mounted):
+    metrics = {}
+    with package.step(where, 1000, metrics=metrics, extras={"lr": [1, 2]}) as folder:
+        (folder / "sub").mkdir()
+        trees.write(folder / "sub/w.bin", b"x" * 5000)
+        assert not mounted or ckptfs.json("ls", where) == []
+        metrics["loss"] = np.float32(1.5)
+    with pytest.raises(ZeroDivisionError), package.step(where, "2000") as folder:
+        trees.write(folder / "w.bin", b"y")
+        1 / 0  # noqa: B018
+    [step] = package.steps(where)
+    assert (step.name, step.number, step.version, step.files, step.bytes, step.temporary) == ("1000", 1000, 1, 1, 5000, False)
+    assert (step.metrics, step.extras) == ({"loss": 1.5}, {"lr": [1, 2]})
+    assert step == package.latest(where) == package.find(where, 1000) and package.find(where, "2000") is None
+    assert ckptfs.json("sessions", where) == []
+    if mounted:
+        assert (step.path / "sub/w.bin").read_bytes() == b"x" * 5000 == open(os.path.join(step, "sub/w.bin"), "rb").read()
+    else:
+        with pytest.raises(package.Error, match="not mounted"):
+            os.fspath(step)
+
+
+@mounted_or_not
+def test_a_name_that_is_taken_and_a_step_that_is_saved_over(package, where):
+    for content in b"a", b"b":
+        with package.step(where, 7, overwrite=content == b"b", temporary=content == b"b") as folder:
+            trees.write(folder / "w.bin", content)
+    with pytest.raises(package.Error, match="overwrite=True") as refused, package.step(where, 7):
+        pass
+    assert refused.value.errno == errno.EEXIST and isinstance(refused.value, OSError)
+    assert [(s.name, s.temporary) for s in package.steps(where)] == [("7", True)]
+
+
+@mounted_or_not
+def test_what_is_refused_says_what_to_do(package, where, tmp_path):
+    with pytest.raises(package.Error, match="there is no store"):
+        package.steps(tmp_path / "nosuch")
+    with pytest.raises(package.Error, match="folder is not there"), package.step(where, "nosuch/1"):
+        pass
+    with pytest.raises(package.Error, match="form"), package.step(where, 5, extras={"a": float("inf")}) as folder:
+        trees.write(folder / "w.bin", b"a")
+    assert package.steps(where) == [] and package.latest(where) is None
+    with pytest.raises(package.Error, match="both paths"):
+        package.resolve(where, load_parameters_path="/a", load_full_state_path="/b")
+    with pytest.raises(TimeoutError):
+        package.wait(where, 9, timeout=0.05)
+
+
+@mounted_or_not
+def test_what_to_load_and_whether_to_save(package, where):
+    assert not package.resolve(where) and package.resolve(where).mode == package.Mode.SCRATCH
+    assert package.should_save(where, 10)
+    with package.step(where, 10) as folder:
+        trees.write(folder / "w.bin", b"a")
+    package.wait(where, 10)
+    choice = package.resolve(where)
+    assert choice and (choice.mode, choice.step) == (package.Mode.RESUME, "10")
+    assert package.should_save(where, 10) == package.Answer.NO
+    asked = []
+
+    def decide(question):
+        asked.append((question.step, question.latest, question.count))
+        return package.Answer.TEMPORARY
+
+    assert package.should_save(where, 20, decide=decide) == package.Answer.TEMPORARY and asked == [(20, 10, 1)]
+
+    def fail(_question):
+        raise KeyError("of the caller")
+
+    with pytest.raises(KeyError, match="of the caller"):
+        package.should_save(where, 30, decide=fail)
+
+
+def test_many_threads_and_folders(package, mount):
+    os.makedirs(mount / "run7")
+    failed = []
+
+    def save(i):
+        try:
+            with package.step(mount.path, f"run7/{i}", metrics={"i": i}) as folder:
+                trees.write(folder / "w.bin", bytes([i]) * 100)
+        except Exception as e:
+            failed.append(e)
+
+    threads = [threading.Thread(target=save, args=(i,)) for i in range(12)]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    assert not failed and sorted(s.number for s in package.steps(mount.path, "run7")) == list(range(12))
+    assert package.latest(mount.path, "run7", by="step").metrics == {"i": 11} and package.steps(mount.path, None) and not package.steps(mount.path)
+
+
+def test_findings(package, mount):
+    with package.step(mount.path, 1) as folder:
+        np.save(folder / "w.npy", np.array([1, np.nan]))
+    assert [f["kind"] for f in package.findings(package.latest(mount.path))] == ["nan"]
+    assert package.checks(mount / "1")["healthy"]
+
+
+def test_a_library_that_is_not_there(package):
+    code = "import ckptfs\ntry:\n    ckptfs.version()\nexcept ImportError as e:\n    print(e)"
+    env = {**os.environ, "CKPTFS_LIBRARY": "/nosuch.so", "PYTHONPATH": os.path.dirname(os.path.dirname(package.__file__))}
+    said = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, check=True).stdout
+    assert "CKPTFS_LIBRARY" in said and package.version() == "0.1.0"
