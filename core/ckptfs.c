@@ -4,6 +4,8 @@
 // All that others may link to is in ckptfs.map. Its names are no other file's of core: both headers are included here.
 #include "core/ckptfs.h"
 
+#include "core/ckptfs_look.h"
+
 #include "core/base/json.h"
 #include "core/base/sys.h"
 #include "core/base/util.h"
@@ -30,11 +32,6 @@
 #define POLL_NS INT64_C(100000000)
 #define POLLS_BLIND 10 // of which only the last looks at a store to which no step has come
 
-struct ckpt {
-	char *directory;
-	char *mountpoint; // by which it was opened, or NULL
-};
-
 const char *ckpt_version(void)
 {
 	return CKPT_VERSION;
@@ -42,25 +39,19 @@ const char *ckpt_version(void)
 
 // --- A look at the store ------------------------------------------------------------------------------------------------
 
-struct look {
-	struct ckpt_view view;
-	struct ckpt_folders folders;
-	struct ckpt_mounts mounts;
-};
-
-static void look_end(struct look *l)
+void ckpt_look_end(struct ckpt_look *l)
 {
 	ckpt_folders_done(&l->folders);
 	ckpt_mounts_done(&l->mounts);
 	ckpt_store_close(l->view.store);
 }
 
-static int look_begin(const struct ckpt *c, struct look *ret_look)
+int ckpt_look_begin(const struct ckpt *c, struct ckpt_look *ret_look)
 {
-	struct look *l = ret_look;
+	struct ckpt_look *l = ret_look;
 	int rc;
 
-	*l = (struct look){.view = {.folders = &l->folders, .mounts = &l->mounts}};
+	*l = (struct ckpt_look){.view = {.folders = &l->folders, .mounts = &l->mounts}};
 	rc = ckpt_view_store(c->directory, &l->view.store);
 	if (!rc)
 		rc = ckpt_folders_read(l->view.store, &l->folders);
@@ -69,7 +60,7 @@ static int look_begin(const struct ckpt *c, struct look *ret_look)
 	if (!rc && c->mountpoint)
 		l->view.first = ckpt_mounts_find(&l->mounts, c->mountpoint, NULL);
 	if (rc)
-		look_end(l);
+		ckpt_look_end(l);
 	return rc;
 }
 
@@ -110,18 +101,18 @@ static int locate(const char *path, struct ckpt *c)
 int ckpt_open(const char *path, unsigned flags, struct ckpt **ret_ckpt)
 {
 	struct ckpt *c = calloc(1, sizeof(*c));
-	struct look l;
+	struct ckpt_look l;
 	int rc = !c ? -ENOMEM : flags & ~CKPT_CREATE ? -EINVAL : locate(path, c);
 
 	if (!rc && (flags & CKPT_CREATE) && !c->mountpoint && !ckpt_store_probe(c->directory))
 		rc = ckpt_store_init(c->directory);
 	if (!rc || rc == -EEXIST) // somebody else was quicker
-		rc = look_begin(c, &l);
+		rc = ckpt_look_begin(c, &l);
 	if (rc) {
 		ckpt_close(c);
 		return rc;
 	}
-	look_end(&l);
+	ckpt_look_end(&l);
 	*ret_ckpt = c;
 	return 0;
 }
@@ -168,7 +159,7 @@ static struct ckpt_info *info_new(const struct ckpt_summary *s, const char *name
 	return info;
 }
 
-static int info_of(const struct look *l, struct ckpt_step *step, struct ckpt_info **ret_info)
+static int info_of(const struct ckpt_look *l, struct ckpt_step *step, struct ckpt_info **ret_info)
 {
 	CLEANUP_FREE char *name = ckpt_folders_name(&l->folders, step->folder_id, step->name), *path = NULL;
 	CLEANUP_VERSION struct ckpt_version *v = ckpt_step_version(step);
@@ -202,7 +193,7 @@ static int by_sequence(const void *a, const void *b)
 }
 
 // folder_id NULL: of the whole store.
-static int list_of(const struct look *l, const char *folder_id, struct ckpt_list **ret_list)
+static int list_of(const struct ckpt_look *l, const char *folder_id, struct ckpt_list **ret_list)
 {
 	struct ckpt_step **steps;
 	struct ckpt_list *list;
@@ -232,8 +223,8 @@ static int list_of(const struct look *l, const char *folder_id, struct ckpt_list
 int ckpt_list(struct ckpt *ckpt, const char *folder, struct ckpt_list **ret_list)
 {
 	char id[CKPT_FOLDER_ID_LEN + 1];
-	struct look l;
-	int rc = look_begin(ckpt, &l);
+	struct ckpt_look l;
+	int rc = ckpt_look_begin(ckpt, &l);
 
 	if (rc)
 		return rc;
@@ -243,7 +234,7 @@ int ckpt_list(struct ckpt *ckpt, const char *folder, struct ckpt_list **ret_list
 		*ret_list = calloc(1, sizeof(**ret_list));
 		rc = *ret_list ? 0 : -ENOMEM;
 	}
-	look_end(&l);
+	ckpt_look_end(&l);
 	return rc;
 }
 
@@ -264,7 +255,7 @@ void ckpt_list_free(struct ckpt_list *list)
 	free(list);
 }
 
-static int find(const struct look *l, const char *name, struct ckpt_info **ret_info)
+static int find(const struct ckpt_look *l, const char *name, struct ckpt_info **ret_info)
 {
 	struct ckpt_step *step;
 	const char *rest;
@@ -279,13 +270,13 @@ static int find(const struct look *l, const char *name, struct ckpt_info **ret_i
 
 int ckpt_find(struct ckpt *ckpt, const char *name, struct ckpt_info **ret_info)
 {
-	struct look l;
-	int rc = look_begin(ckpt, &l);
+	struct ckpt_look l;
+	int rc = ckpt_look_begin(ckpt, &l);
 
 	if (rc)
 		return rc;
 	rc = find(&l, name, ret_info);
-	look_end(&l);
+	ckpt_look_end(&l);
 	return rc;
 }
 
@@ -293,11 +284,11 @@ int ckpt_find_latest(struct ckpt *ckpt, const char *folder, const char *by, stru
 {
 	enum ckpt_latest_by order;
 	struct ckpt_step *step;
-	struct look l;
+	struct ckpt_look l;
 	int rc = by ? ckpt_latest_by_word(by, &order) : 0;
 
 	if (!rc)
-		rc = look_begin(ckpt, &l);
+		rc = ckpt_look_begin(ckpt, &l);
 	if (rc)
 		return rc;
 	rc = ckpt_view_newest(&l.view, folder ? folder : "", by ? order : l.view.store->settings.latest_by, &step);
@@ -305,7 +296,7 @@ int ckpt_find_latest(struct ckpt *ckpt, const char *folder, const char *by, stru
 		rc = info_of(&l, step, ret_info);
 		ckpt_step_unref(step);
 	}
-	look_end(&l);
+	ckpt_look_end(&l);
 	return rc;
 }
 
@@ -329,7 +320,7 @@ int ckpt_resolve(struct ckpt *ckpt, const char *folder, const char *by, const ch
 	CLEANUP_FREE char *parameters = NULL, *full_state = NULL;
 	struct ckpt_resolve how = {.folder = folder ? folder : "", .by = CKPT_LATEST_BY_STEP};
 	CLEANUP_FREE struct choice *c = calloc(1, sizeof(*c));
-	struct look l;
+	struct ckpt_look l;
 	bool of_path;
 	int rc = !c ? -ENOMEM : by ? ckpt_latest_by_word(by, &how.by) : 0;
 
@@ -338,13 +329,13 @@ int ckpt_resolve(struct ckpt *ckpt, const char *folder, const char *by, const ch
 	if (!rc)
 		rc = absolute(load_full_state_path, &full_state);
 	if (!rc)
-		rc = look_begin(ckpt, &l);
+		rc = ckpt_look_begin(ckpt, &l);
 	if (rc)
 		return rc;
 	how.parameters = parameters;
 	how.full_state = full_state;
 	rc = ckpt_resolve_run(&l.view, &how, &c->found, &of_path);
-	look_end(&l);
+	ckpt_look_end(&l);
 	if (rc)
 		return rc;
 	c->choice = (struct ckpt_choice){
@@ -369,7 +360,7 @@ _Static_assert((int)CKPT_ANSWER_NO == (int)CKPT_DECIDE_NO && (int)CKPT_ANSWER_TE
 	       "what is promised outside is what is meant inside");
 
 // A folder without a step may have no id.
-static int history_of(const struct look *l, const char *folder, struct ckpt_history *ret_history)
+static int history_of(const struct ckpt_look *l, const char *folder, struct ckpt_history *ret_history)
 {
 	char id[CKPT_FOLDER_ID_LEN + 1];
 
@@ -387,8 +378,8 @@ static int question_steps(const struct ckpt *c, const char *folder, struct ckpt_
 	struct ckpt_decide of = {0};
 	struct ckpt_history h;
 	int64_t preempted_at;
-	struct look l;
-	int rc = look_begin(c, &l);
+	struct ckpt_look l;
+	int rc = ckpt_look_begin(c, &l);
 
 	if (rc)
 		return rc;
@@ -404,7 +395,7 @@ static int question_steps(const struct ckpt *c, const char *folder, struct ckpt_
 		q->count = h.count;
 		ckpt_history_done(&h);
 	}
-	look_end(&l);
+	ckpt_look_end(&l);
 	return rc;
 }
 

@@ -191,6 +191,38 @@ CKPT_PUBLIC void ckpt_save_free(struct ckpt_save *save);
 // Until the step of this name is there, committed and on disk, whoever saves it. timeout_ns -1: for ever. -ETIMEDOUT.
 CKPT_PUBLIC int ckpt_wait(struct ckpt *ckpt, const char *name, unsigned flags, int64_t timeout_ns);
 
+// --- Arrays -------------------------------------------------------------------------------------------------------------
+
+// The arrays of a step, whatever format its files have. Only headers are read, until elements are asked for. The store is open, for
+// reading, as long as the set lives, and shows the step as it was when the set was made. Its threads may share a set.
+struct ckpt_array_set;
+
+struct ckpt_array_info {
+	const char *tree;   // the file, or the directory, that says what the array is; ".": the step itself
+	const char *name;   // its full name is TREE:NAME
+	const char *dtype;  // as NumPy and ml_dtypes name it: "float32", "bfloat16"; NULL: not known
+	const char *format; // "safetensors", "dcp" ...
+	const char *why;    // its elements cannot be read, and why; NULL: they can
+	const uint64_t *shape;
+	unsigned ndim;
+	unsigned width; // bytes of an element; 0: not known, or a byte has several
+	uint64_t bytes; // of all elements
+};
+
+// step: as of ckpt_find(), or a path in it: the arrays of the files below. -ENOENT; -EIO, -EBADMSG ...: a file cannot be read.
+CKPT_PUBLIC int ckpt_array_set_open(struct ckpt *ckpt, const char *step, struct ckpt_array_set **ret_set);
+CKPT_PUBLIC void ckpt_array_set_free(struct ckpt_array_set *set);
+CKPT_PUBLIC size_t ckpt_array_set_count(const struct ckpt_array_set *set);
+CKPT_PUBLIC const struct ckpt_array_info *ckpt_array_set_at(const struct ckpt_array_set *set,
+							    size_t i); // NULL: there are not so many
+// By TREE:NAME, or by NAME where only one tree has it. -ENOENT; -EEXIST: several have.
+CKPT_PUBLIC int ckpt_array_set_find(const struct ckpt_array_set *set, const char *name, size_t *ret_i);
+// The elements of a box, or with NULL and NULL all, packed in C order and in the machine's byte order. Nothing is read but the parts of files
+// that have them. -ERANGE: the box is not in the array; -ENOTSUP: why; -ENODATA: a part of them is in no file; -EBADMSG: bytes are
+// damaged; -EFBIG: it would take more work than any sound file does; -EIO ...
+CKPT_PUBLIC int ckpt_array_set_read(struct ckpt_array_set *set, size_t i, const uint64_t *start, const uint64_t *extent,
+				    void *into);
+
 #ifdef __cplusplus
 }
 #endif

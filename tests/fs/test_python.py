@@ -7,8 +7,10 @@ import subprocess
 import sys
 import threading
 
+import ml_dtypes
 import numpy as np
 import pytest
+from safetensors.numpy import save_file
 
 from support import trees
 from support.fixtures import SLOW, SOURCE
@@ -133,6 +135,74 @@ def test_many_threads_and_folders(package, mount):
         t.join()
     assert not failed and sorted(s.number for s in package.steps(mount.path, "run7")) == list(range(12))
     assert package.latest(mount.path, "run7", by="step").metrics == {"i": 11} and package.steps(mount.path, None) and not package.steps(mount.path)
+
+
+def same(got, want):
+    return got.dtype == want.dtype and got.shape == want.shape and got.tobytes() == want.tobytes()
+
+
+@mounted_or_not
+def test_arrays_are_read_when_they_are_used(package, where):
+    dice = np.random.default_rng(3)
+    want = {"a.weight": dice.standard_normal((7, 9, 4), np.float32), "half": dice.standard_normal(50).astype(ml_dtypes.bfloat16),
+            "eight": np.arange(-8, 8).astype(ml_dtypes.float8_e4m3fn), "on": np.array([True, False]), "none": np.zeros((0, 3)), "one": np.array(5)}  # fmt: skip
+    with package.step(where, 1) as folder:
+        save_file(want, folder / "model.safetensors")
+        (folder / "ema").mkdir()
+        save_file({"half": want["half"]}, folder / "ema/model.safetensors")
+        np.savez_compressed(folder / "z.npz", turned=np.asfortranarray(want["a.weight"]))
+    found = package.arrays(package.latest(where))
+    halves = {"model.safetensors:half", "ema/model.safetensors:half"}
+    assert set(found) == (want.keys() - {"half"}) | halves | {"turned"} and len(found) == 8
+    with pytest.raises(KeyError):
+        found["half"]
+    for name, array in want.items():
+        one = found[f"model.safetensors:{name}"]
+        assert (one.name, one.shape, one.dtype, one.nbytes, one.why) == (name, array.shape, array.dtype.name, array.nbytes, None)
+        assert same(np.asarray(one), array) and same(one.numpy(), array)
+        assert one.torch().numpy().tobytes() == array.tobytes() if array.dtype.kind in "fib" else one.torch().element_size() == array.itemsize
+    whole = want["a.weight"]
+    for at in [0, -1, slice(2, 5), (slice(None), 3), (..., 2), (1, ..., -4), (slice(6, 0, -2), slice(None, None, 3), 1), slice(5, 5), (2, 3, 1),
+               np.array([1, 1, 0]), whole[:, 0, 0] > 0, None]:  # fmt: skip
+        for name in "a.weight", "turned":
+            assert same(np.asarray(found[name][at]), np.asarray(whole[at])), at
+    for at in 7, -8, (0, 0, 0, 0):
+        with pytest.raises(IndexError):
+            found["a.weight"][at]
+    assert len(found["a.weight"]) == 7 and np.asarray(found["one"], dtype=np.float32) == 5
+
+
+def test_arrays_by_path_and_what_cannot_be_read(package, mount, tmp_path):
+    os.makedirs(mount / "run7")
+    with package.step(mount.path, "run7/1") as folder:
+        np.save(folder / "w.npy", np.arange(6))
+        np.save(folder / "text.npy", np.array(["a", "b"]))
+    found = package.arrays(mount / "run7/1")
+    assert list(found["w"][2:4]) == [2, 3] and found["text"].why
+    with pytest.raises(package.Error, match="text"):
+        found["text"].numpy()
+    for path in mount / "run7/2", tmp_path / "x":
+        with pytest.raises(package.Error, match="no such step|no store"):
+            package.arrays(path)
+
+
+def test_many_threads_read_one_array(package, mount):
+    want = np.arange(300_000, dtype=np.int64).reshape(300, 1000)
+    with package.step(mount.path, 1) as folder:
+        np.savez_compressed(folder / "z.npz", x=want, y=want * 2)
+    found, wrong = package.arrays(mount / "1"), []
+
+    def read(i):
+        for k in range(i, 300, 8):
+            if not same(found["xy"[k % 2]][k : k + 3], want[k : k + 3] * (1 + k % 2)):
+                wrong.append(k)
+
+    threads = [threading.Thread(target=read, args=(i,)) for i in range(8)]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    assert not wrong
 
 
 def test_findings(package, mount):

@@ -31,6 +31,20 @@ class Info(ctypes.Structure):
     ]
 
 
+class ArrayInfo(ctypes.Structure):
+    _fields_ = [
+        ("tree", c_char_p),
+        ("name", c_char_p),
+        ("dtype", c_char_p),
+        ("format", c_char_p),
+        ("why", c_char_p),
+        ("shape", POINTER(c_uint64)),
+        ("ndim", c_uint),
+        ("width", c_uint),
+        ("bytes", c_uint64),
+    ]
+
+
 class Choice(ctypes.Structure):
     _fields_ = [("mode", c_int), ("path", c_char_p), ("store", c_char_p), ("step", c_char_p)]
 
@@ -59,6 +73,8 @@ _INT_CALLS = {
     "ckpt_save_commit": [c_void_p, c_char_p],
     "ckpt_save_abort": [c_void_p],
     "ckpt_wait": [c_void_p, c_char_p, c_uint, c_int64],
+    "ckpt_array_set_open": [c_void_p, c_char_p, POINTER(c_void_p)],
+    "ckpt_array_set_read": [c_void_p, c_size_t, POINTER(c_uint64), POINTER(c_uint64), c_void_p],
 }
 _OTHER_CALLS = {
     "ckpt_version": (c_char_p, []),
@@ -71,6 +87,9 @@ _OTHER_CALLS = {
     "ckpt_choice_free": (None, [POINTER(Choice)]),
     "ckpt_save_path": (c_char_p, [c_void_p]),
     "ckpt_save_free": (None, [c_void_p]),
+    "ckpt_array_set_free": (None, [c_void_p]),
+    "ckpt_array_set_count": (c_size_t, [c_void_p]),
+    "ckpt_array_set_at": (POINTER(ArrayInfo), [c_void_p, c_size_t]),
 }
 
 
