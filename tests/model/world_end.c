@@ -147,7 +147,7 @@ static void check_act(size_t i)
 	else if (!strcmp(verb, "move") && !a->beside && is_last_rename(i) &&
 		 !judge_plain(&world_now, "", strrchr(a->text, ' ') + 1))
 		world_violate("%c: %s, and it is not there", a->node, a->text);
-	else if (!strcmp(verb, "pin") && s && s->is != 'X' && !s->replaced_by && !s->pinned)
+	else if (!strcmp(verb, "pin") && s && s->is != 'X' && !waits_in_trash(a, s) && !s->replaced_by && !s->pinned)
 		world_violate("%c: %s, and it is not pinned", a->node, a->text);
 	else if ((!strcmp(verb, "write") || !strcmp(verb, "swap")) && !is_written_over(i) &&
 		 !judge_had_file(&world_now, a->bytes))
