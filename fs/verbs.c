@@ -23,6 +23,7 @@
 #include "core/step/errlog.h"
 #include "core/step/folders.h"
 #include "core/step/removal.h"
+#include "core/step/shared_settings.h"
 #include "core/tier/cool.h"
 #include "core/tier/seal.h"
 #include "fs/decider.h"
@@ -624,6 +625,23 @@ static char *answer_policy(struct ckpt_fs *fs, json_t *policy)
 	return rc ? refusal(-rc, why ? why : strerror(-rc), ckpt_errno_hint(rc)) : done();
 }
 
+// A mount goes on with the settings that it has.
+static char *answer_config(struct ckpt_fs *fs, const char *key, const char *value)
+{
+	const struct ckpt_setting *setting = key ? ckpt_setting_find(key) : NULL;
+	struct ckpt_settings s;
+	int rc = setting && !setting->of_node && *ckpt_remote_of(fs->store) ? 0 : -EINVAL;
+
+	if (!rc && value) {
+		ckpt_settings_init(&s);
+		rc = ckpt_setting_parse(setting, value, &s);
+		ckpt_settings_done(&s);
+	}
+	if (!rc)
+		rc = ckpt_shared_setting_set(fs->store, setting, value);
+	return rc ? failure(rc, NULL) : done();
+}
+
 static char *answer_preempt(struct ckpt_fs *fs, int64_t at_step)
 {
 	decider_preempt(fs->decider, MAX(at_step, 0));
@@ -741,6 +759,9 @@ char *verbs_answer(struct ckpt_fs *fs, const char *request, int peer_fd)
 		reply = answer_should_save(fs, step, json);
 	else if (!strcmp(verb, "policy"))
 		reply = answer_policy(fs, json_object_get(json, "policy"));
+	else if (!strcmp(verb, "config"))
+		reply = answer_config(fs, json_string_value(json_object_get(json, "key")),
+				      json_string_value(json_object_get(json, "value")));
 	else if (!strcmp(verb, "preempt"))
 		reply = answer_preempt(fs, step);
 	else if (!strcmp(verb, "preempt-cancel"))

@@ -2,6 +2,9 @@
 
 #include "core/base/units.h"
 #include "core/base/util.h"
+#include "core/remote/place.h"
+#include "core/step/store.h"
+#include "core/store/open.h"
 #include "tools/output.h"
 #include "tools/verb.h"
 
@@ -34,6 +37,21 @@ const struct ckpt_setting *ckpt_config_find(const char *name, size_t len)
 	hint = nearest ? ckpt_text("did you mean %s?", nearest) : ckpt_text("`ckptfs config STORE` lists them");
 	(void)ckpt_usage(*key ? key : "KEY", hint, "no such setting");
 	return NULL;
+}
+
+int ckpt_config_read(const char *store, struct ckpt_settings *ret_settings)
+{
+	struct ckpt_store *s;
+	int rc;
+
+	if (!ckpt_remote_is_at(store))
+		return ckpt_store_settings(store, ret_settings);
+	rc = ckpt_store_open(store, CKPT_STORE_READ, NULL, &s);
+	if (rc)
+		return rc;
+	rc = ckpt_settings_copy(ret_settings, &s->settings);
+	ckpt_store_close(s);
+	return rc;
 }
 
 json_t *ckpt_config_value(const struct ckpt_setting *setting, const struct ckpt_settings *s)

@@ -11,6 +11,9 @@ int ckpt_config_give(const char *what, const struct ckpt_setting *setting, const
 // The setting of this name, of len bytes. NULL: there is none, which has been said.
 const struct ckpt_setting *ckpt_config_find(const char *name, size_t len);
 
+// As ckpt_store_settings(), with those that all nodes of a remote share.
+int ckpt_config_read(const char *store, struct ckpt_settings *ret_settings);
+
 // A value as JSON: seconds, true or false, text or null.
 json_t *ckpt_config_value(const struct ckpt_setting *setting, const struct ckpt_settings *s);
 // All values, by name.

@@ -137,7 +137,7 @@ static bool has_nothing(struct ckpt_store *s)
 	struct ckpt_remote_queue q;
 
 	ckpt_remote_queue(*ckpt_remote_of(s), &q);
-	return !q.steps && !ckpt_remote_proved(*ckpt_remote_of(s));
+	return !q.steps && !q.value && !ckpt_remote_proved(*ckpt_remote_of(s));
 }
 
 static int push_all(const char *path, int64_t until_ns, bool reads)

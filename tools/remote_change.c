@@ -166,7 +166,7 @@ int ckpt_remote_change_remove(const char *path)
 	rc = fetch(&r);
 	if (!rc) {
 		// While the store is locked: a mount that waits for it must not use the remote again.
-		rc = ckpt_remote_forget(path);
+		rc = ckpt_remote_forget(r.l.store);
 		if (rc)
 			rc = ckpt_fail_errno(path, NULL, rc);
 	}

@@ -12,6 +12,7 @@
 #include "core/step/settings.h"
 #include "core/step/trash.h"
 #include "tools/act.h"
+#include "tools/config.h"
 #include "tools/arrival.h"
 #include "tools/output.h"
 #include "tools/session.h"
@@ -152,7 +153,7 @@ static int commit_all_quiet(const char *store, json_t *rows, const char *metadat
 	int64_t quiet_ns;
 	json_t *row;
 	size_t i;
-	int rc = ckpt_store_settings(store, &settings);
+	int rc = ckpt_config_read(store, &settings);
 
 	if (rc)
 		return ckpt_fail_errno(store, NULL, rc);

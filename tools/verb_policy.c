@@ -10,6 +10,7 @@
 #include "tools/explain.h"
 #include "tools/output.h"
 #include "tools/policy_file.h"
+#include "tools/push.h"
 #include "tools/units.h"
 
 #include <stdio.h>
@@ -96,7 +97,8 @@ static int set(const char *store, const char *file)
 	ckpt_policy_done(&p);
 	if (rc && !why)
 		ckpt_listing_explain(store, rc, &why, &hint);
-	return !rc ? 0 : ckpt_fail(store, rc == -EIO ? "`ckptfs policy show` says whether it is set" : hint, "%s", why);
+	return !rc ? ckpt_push(store, INT64_MAX)
+		   : ckpt_fail(store, rc == -EIO ? "`ckptfs policy show` says whether it is set" : hint, "%s", why);
 }
 
 // --- explain ----------------------------------------------------------------------------------------------------------

@@ -4,6 +4,7 @@
 #include "core/base/util.h"
 #include "core/step/store.h"
 #include "tools/act.h"
+#include "tools/config.h"
 #include "tools/arrival.h"
 #include "tools/new_step.h"
 #include "tools/output.h"
@@ -126,7 +127,7 @@ int ckpt_verb_save(int argc, char **argv)
 		name = o.count == 2 ? ckpt_operand_new_name(&o, 1, words.at[words.count - 1])
 				    : ckpt_text("%s", strrchr(from, '/') + 1);
 		v.step.name = name;
-		if (ckpt_store_settings(o.store, &settings))
+		if (ckpt_config_read(o.store, &settings))
 			ckpt_settings_init(&settings); // what is wrong is said below
 		v.tree.skip = settings.marker;
 		rc = save(&v);

@@ -170,9 +170,11 @@ static int tell_record(const struct ckpt_act *a, struct ckpt_act_row *row)
 // All other values are a matter of ckptfs alone.
 static int tell_value(const struct ckpt_act *a, struct ckpt_act_row *row)
 {
-	row->word = "policy";
+	bool is_setting = ckpt_value_is_setting(a->key);
+
+	row->word = is_setting ? "setting" : "policy";
 	row->at_ns = a->time_ns;
-	return strcmp(a->key, "policy") ? CKPT_ACT_ROW_NONE : 0;
+	return is_setting || !strcmp(a->key, CKPT_VALUE_POLICY) ? 0 : CKPT_ACT_ROW_NONE;
 }
 
 static int tell_tree(const struct ckpt_act *a, struct ckpt_act_row *row)

@@ -12,7 +12,7 @@ struct ckpt_act_row {
 	int64_t at_ns; // by the clock of the node that did it
 	const char *
 		word; // "commit", "edit", "restore", "metadata", "delete", "undelete", "expire", "rename", "pin", "unpin", "promote", "temporary",
-	// "flags", "policy", "attach", "pull"; with is_detail: "seal", "cool", "repack", "mkdir", "write", "remove", "move"
+	// "flags", "policy", "setting", "attach", "pull"; with is_detail: "seal", "cool", "repack", "mkdir", "write", "remove", "move"
 	bool is_detail;             // of the bytes of a step, or of the plain tree, and not of a step as users see it
 	char id[CKPT_UUID_LEN + 1]; // of the step; "": it concerns none
 	char folder_id[CKPT_FOLDER_ID_LEN + 1], name[CKPT_NAME_MAX + 1]; // that it had afterwards; "": not known

@@ -6,6 +6,7 @@
 #include "core/base/util.h"
 #include "core/objects/probe.h"
 #include "core/objects/stack.h"
+#include "core/step/shared_settings.h"
 #include "core/step/store.h"
 #include "core/step/store_file.h"
 
@@ -569,6 +570,19 @@ static int set_remote(json_t *identity, void *remote)
 	return json_object_set(identity, "remote", remote) ? -ENOMEM : 1;
 }
 
+// Before store.json knows the remote: a store that is killed here has none, and its settings are those of store.json.
+static int add_settings(struct ckpt_store *s)
+{
+	json_t *identity;
+	int rc = ckpt_store_identity(s, &identity);
+
+	if (rc)
+		return rc;
+	rc = ckpt_shared_settings_add(s, json_object_get(identity, "settings"));
+	json_decref(identity);
+	return rc;
+}
+
 int ckpt_remote_add(const struct ckpt_remote_at *at, struct ckpt_store *s, char why[CKPT_OBJECTS_WHY_MAX])
 {
 	struct ckpt_remote_at makes = *at;
@@ -587,6 +601,8 @@ int ckpt_remote_add(const struct ckpt_remote_at *at, struct ckpt_store *s, char 
 	if (rc && !*why)
 		ckpt_objects_why(objects, why);
 	ckpt_objects_close(objects);
+	if (!rc)
+		rc = add_settings(s);
 	if (rc)
 		return rc;
 	remote = remote_json(at);
@@ -598,19 +614,29 @@ int ckpt_remote_add(const struct ckpt_remote_at *at, struct ckpt_store *s, char 
 	return rc;
 }
 
-static int unset_remote(json_t *identity, void *arg __attribute__((unused)))
+static int unset_remote(json_t *identity, void *store)
 {
 	json_t *settings = json_object_get(identity, "settings");
-	const char *durability = json_string_value(json_object_get(settings, "durability"));
+	const char *durability;
+	int rc;
 
 	if (json_object_del(identity, "remote"))
 		return 0;
+	if (!json_is_object(settings)) { // none yet, or damage, which ends here
+		settings = json_object();
+		if (!settings || json_object_set_new(identity, "settings", settings))
+			return -ENOMEM;
+	}
+	rc = ckpt_shared_settings_keep(store, settings);
+	if (rc)
+		return rc;
+	durability = json_string_value(json_object_get(settings, "durability"));
 	if (durability && !strcmp(durability, "remote"))
 		(void)json_object_del(settings, "durability");
 	return 1;
 }
 
-int ckpt_remote_forget(const char *path)
+int ckpt_remote_forget(struct ckpt_store *s)
 {
-	return change_identity(path, unset_remote, NULL);
+	return change_identity(s->path, unset_remote, s);
 }

@@ -31,12 +31,13 @@ bool ckpt_remote_is_at(const char *path);
 int ckpt_remote_prove(const char *path, char why[CKPT_OBJECTS_WHY_MAX]);
 bool ckpt_remote_is_proved(const json_t *remote); // of store.json: it was tried
 // Gives the local store s, which is open for writing and has no remote, the one at the URL, from the next time on that it is opened: makes the remote as
-// the same store, and says so in store.json. Nothing is appended: what s has is pushed as any change of it (core/state/shared.h). The remote
+// the same store, and says so in store.json. Nothing is appended but the settings (core/step/shared_settings.h): what s has is pushed as any change of it (core/state/shared.h). The remote
 // is tried as by ckpt_remote_make(). -EEXIST: it has a log of this store; -EREMCHG: it
 // is another store; -ENOTEMPTY: it has objects, and is no store; -EALREADY: s has a remote; else as of ckpt_remote_place().
 int ckpt_remote_add(const struct ckpt_remote_at *at, struct ckpt_store *s, char why[CKPT_OBJECTS_WHY_MAX]);
-// The store in the directory at path has no remote from the next time on that it is opened (detach.h). durability=remote ends with it. 0, also of one without.
-int ckpt_remote_forget(const char *path);
+// The store, which is open for writing, has no remote from the next time on that it is opened (detach.h). In the same act store.json takes over the settings
+// that its nodes share; durability=remote ends. 0, also of one without.
+int ckpt_remote_forget(struct ckpt_store *s);
 // The work directory that this node has of the URL, and what it keeps of the mount: {"url", "options"}. Makes nothing and asks nobody. -ENOENT:
 // there is none. *ret_path is malloc'ed, *ret_remote the caller's.
 int ckpt_remote_known(const struct ckpt_remote_at *at, char **ret_path, json_t **ret_remote);

@@ -146,7 +146,7 @@ static void add_step(struct rows *rows, const struct ckpt_state *state, const st
 	row->error = failure ? failure->error : 0;
 }
 
-// The policy: as a file of no name here.
+// The policy, or a setting: as a file of no name here.
 static void add_value(struct rows *rows, const struct ckpt_state *state)
 {
 	const char *text, *key = ckpt_state_changed_value(state, &text);
@@ -156,7 +156,7 @@ static void add_value(struct rows *rows, const struct ckpt_state *state)
 		return;
 	row->kind = key;
 	row->bytes = strlen(text);
-	row->path = strdup(".ckptfs/policy.json");
+	row->path = strdup(ckpt_value_is_setting(key) ? ".ckptfs/config" : ".ckptfs/policy.json");
 	rows->no_memory |= !row->path;
 }
 

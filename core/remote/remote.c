@@ -672,7 +672,8 @@ static int count(void *arg, const struct ckpt_state *state)
 	struct ckpt_state_step *const *changed = ckpt_state_changed(state, &changed_count);
 	const char *text;
 
-	q->files += ckpt_state_changed_value(state, &text) != NULL;
+	q->value = ckpt_state_changed_value(state, &text);
+	q->files += q->value;
 	for (size_t i = 0; i < changed_count; i++) {
 		if ((changed[i]->deleted_by || changed[i]->gone) &&
 		    (!changed[i]->shared || changed[i]->shared->deleted_by))

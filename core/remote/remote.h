@@ -51,6 +51,7 @@ struct ckpt_remote_queue {
 		files; // changes of plain files and folders, and of the policy; at least one until all of the tree was looked at
 	int64_t unreachable_ns; // for so long the remote has not answered, monotonic; 0: it has
 	int error;              // its last failure since then, -errno; 0: it answers
+	bool value;             // the policy or a setting is among them
 	bool holds;             // files may wait for a step that is saved after one that was dropped
 };
 void ckpt_remote_queue(struct ckpt_remote *r, struct ckpt_remote_queue *ret_queue);

@@ -384,6 +384,11 @@ size_t ckpt_state_count(const struct ckpt_state *s)
 	return s->count;
 }
 
+const struct ckpt_value_list *ckpt_state_values(const struct ckpt_state *s)
+{
+	return &s->values.is;
+}
+
 const struct ckpt_state_value *ckpt_state_value(const struct ckpt_state *s, const char *key)
 {
 	return ckpt_value_find(&s->values.is, key);

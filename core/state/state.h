@@ -102,6 +102,7 @@ int ckpt_state_steps(const struct ckpt_state *state, const struct ckpt_state_ste
 size_t ckpt_state_count(const struct ckpt_state *state);
 // NULL: there is none under this key.
 const struct ckpt_state_value *ckpt_state_value(const struct ckpt_state *state, const char *key);
+const struct ckpt_value_list *ckpt_state_values(const struct ckpt_state *state); // all that are shown, by key
 // The last number that operations of this node have, void ones too; 0: none has.
 uint64_t ckpt_state_number(const struct ckpt_state *state, const char *node);
 // The UUID of the node of a version that the state has.

@@ -7,14 +7,14 @@
 #define JUMPED (UINT64_C(1) << 62) // of a value that a JUMP has brought: its number and this are no SEQ
 #define VOID 1                     // as CKPT_STATE_VOID
 
-static const char *const shared[] = {CKPT_VALUE_POLICY};
+bool ckpt_value_is_setting(const char *key)
+{
+	return !strncmp(key, CKPT_VALUE_SETTING, strlen(CKPT_VALUE_SETTING)) && key[strlen(CKPT_VALUE_SETTING)];
+}
 
 bool ckpt_value_is_shared(const char *key)
 {
-	for (size_t i = 0; i < ARRAY_LEN(shared); i++)
-		if (!strcmp(shared[i], key))
-			return true;
-	return false;
+	return !strcmp(key, CKPT_VALUE_POLICY) || ckpt_value_is_setting(key);
 }
 
 // The place of the key, or where it would be.
@@ -90,12 +90,29 @@ static bool is_changed(const struct ckpt_values *s, const char *key)
 	return strcmp(text_of(ckpt_value_find(&s->is, key)), text_of(ckpt_value_find(&s->there, key))) != 0;
 }
 
+// Any node may name new settings: without limits one of them could fill the memory of all.
+static bool takes(const struct ckpt_values *s, const char *key, size_t len)
+{
+	if (!ckpt_value_is_setting(key) || !len)
+		return true;
+	return len <= CKPT_VALUE_SETTING_BYTES_MAX &&
+	       (ckpt_value_find(&s->there, key) || s->there.count < CKPT_VALUE_SETTINGS_MAX);
+}
+
 const char *ckpt_values_changed(const struct ckpt_values *s, const char **ret_text)
 {
-	for (size_t i = 0; i < ARRAY_LEN(shared); i++)
-		if (is_changed(s, shared[i])) {
-			*ret_text = text_of(ckpt_value_find(&s->is, shared[i]));
-			return shared[i];
+	for (size_t i = 0; i < s->is.count; i++) {
+		const struct ckpt_state_value *v = &s->is.at[i];
+
+		if (!ckpt_value_is_shared(v->key) || !is_changed(s, v->key) || !takes(s, v->key, strlen(v->text)))
+			continue;
+		*ret_text = v->text;
+		return v->key;
+	}
+	for (size_t i = 0; i < s->there.count; i++)
+		if (!ckpt_value_find(&s->is, s->there.at[i].key)) {
+			*ret_text = "";
+			return s->there.at[i].key;
 		}
 	return NULL;
 }
@@ -128,8 +145,9 @@ int ckpt_values_act(struct ckpt_values *s, const struct ckpt_act *a, uint64_t se
 	struct ckpt_state_value v = value_of(a, remote_seq ? remote_seq : seq);
 
 	if (remote_seq)
-		return ckpt_value_is_shared(a->key) && a->before == CKPT_ACT_ANY ? take(s, &v, a->value_len, seq)
-										 : VOID;
+		return ckpt_value_is_shared(a->key) && a->before == CKPT_ACT_ANY && takes(s, a->key, a->value_len)
+			       ? take(s, &v, a->value_len, seq)
+			       : VOID;
 	if (a->before != CKPT_ACT_ANY && a->before != (is ? is->seq : 0))
 		return VOID;
 	return ckpt_value_put(&s->is, &v, a->value_len);
@@ -143,16 +161,23 @@ void ckpt_values_detach(struct ckpt_values *s)
 		s->is.at[i].pulled = false;
 }
 
+// Those that are gone leave first, so that there is room for new ones.
 int ckpt_values_jump(struct ckpt_values *s, const struct ckpt_value_list *there, uint64_t number)
 {
 	int rc = 0;
 
-	for (size_t i = 0; i < ARRAY_LEN(shared) && !rc; i++) {
-		const struct ckpt_state_value *v = ckpt_value_find(there, shared[i]);
+	for (size_t i = s->there.count; i-- > 0 && !rc;) {
 		struct ckpt_state_value none = {.text = ""};
 
-		strcpy(none.key, shared[i]);
-		rc = take(s, v ? v : &none, strlen(text_of(v)), number | JUMPED);
+		memcpy(none.key, s->there.at[i].key, sizeof(none.key));
+		if (!ckpt_value_find(there, none.key))
+			rc = take(s, &none, 0, number | JUMPED);
+	}
+	for (size_t i = 0; i < there->count && !rc; i++) {
+		const struct ckpt_state_value *v = &there->at[i];
+
+		if (ckpt_value_is_shared(v->key) && takes(s, v->key, strlen(v->text)))
+			rc = take(s, v, strlen(v->text), number | JUMPED);
 	}
 	return rc;
 }

@@ -124,6 +124,7 @@ static const struct ckpt_setting table[] = {
 	{
 		.name = "trash_limit",
 		.kind = CKPT_SETTING_SHARE,
+		.of_node = true,
 		.at = FIELD(trash_limit),
 		.initial = "10%",
 		.value = "SIZE|PERCENT%|none",
@@ -135,6 +136,7 @@ static const struct ckpt_setting table[] = {
 	{
 		.name = "trash_reserve",
 		.kind = CKPT_SETTING_SHARE,
+		.of_node = true,
 		.at = FIELD(trash_reserve),
 		.initial = "auto",
 		.value = "SIZE|PERCENT%|auto",
@@ -156,6 +158,7 @@ static const struct ckpt_setting table[] = {
 	{
 		.name = "hot",
 		.kind = CKPT_SETTING_COUNT,
+		.of_node = true,
 		.at = FIELD(hot),
 		.initial = "2",
 		.value = "N|all",
@@ -190,6 +193,7 @@ static const struct ckpt_setting table[] = {
 	{
 		.name = "work_limit",
 		.kind = CKPT_SETTING_BYTES,
+		.of_node = true,
 		.at = FIELD(work_limit),
 		.initial = "none",
 		.value = "SIZE|none",
@@ -204,6 +208,7 @@ static const struct ckpt_setting table[] = {
 	{
 		.name = "user_limit",
 		.kind = CKPT_SETTING_BYTES,
+		.of_node = true,
 		.at = FIELD(user_limit),
 		.initial = "none",
 		.value = "SIZE|none",
@@ -423,6 +428,20 @@ int ckpt_setting_parse(const struct ckpt_setting *setting, const char *text, str
 		return ckpt_profiles_parse(text, field);
 	}
 	return -EINVAL;
+}
+
+int ckpt_setting_reset(const struct ckpt_setting *setting, struct ckpt_settings *s)
+{
+	void *field = (char *)s + setting->at;
+
+	s->given &= ~bit_of(setting);
+	if (setting->initial)
+		return ckpt_setting_parse(setting, setting->initial, s);
+	if (setting->kind == CKPT_SETTING_TEXT)
+		free(TAKE_PTR(*(char **)field));
+	else if (setting->kind == CKPT_SETTING_CHOICE)
+		*(unsigned *)field = 0;
+	return 0;
 }
 
 int ckpt_setting_give(const struct ckpt_setting *setting, const char *text, struct ckpt_settings *s)

@@ -1,7 +1,8 @@
 // The settings of a store: what `-o` of a mount and `ckptfs config` both know. One table has each of them; a new one is a
 // field and a row.
 //
-// What is in effect: what the mount was told with -o, else what the store says (store.json), else the default.
+// What is in effect: what the mount was told with -o, else, of a store with a remote, what all its nodes share (shared_settings.h), else what
+// store.json says, else the default.
 // Ownership: struct ckpt_settings owns its texts. Threads: plain data. Nothing blocks.
 #pragma once
 
@@ -111,6 +112,7 @@ struct ckpt_setting {
 	bool or_none;           // CKPT_SETTING_BYTES, CKPT_SETTING_SHARE
 	bool or_auto;           // CKPT_SETTING_SHARE
 	bool or_off;            // CKPT_SETTING_DURATION
+	bool of_node;           // it is about this machine's disk: other nodes of the store have their own
 };
 
 #define CKPT_SETTINGS_MAX 64
@@ -119,6 +121,8 @@ struct ckpt_setting {
 const struct ckpt_setting *ckpt_setting_at(size_t i);
 const struct ckpt_setting *ckpt_setting_find(const char *name); // or NULL
 
+// Its default again, and nobody's word. 0, -ENOMEM.
+int ckpt_setting_reset(const struct ckpt_setting *setting, struct ckpt_settings *s);
 // -EINVAL: text is no value of it, and s is as it was; -ENOMEM.
 int ckpt_setting_parse(const struct ckpt_setting *setting, const char *text, struct ckpt_settings *s);
 // The same as somebody's word that wins over the store's.

@@ -34,6 +34,7 @@
 #include "core/step/holder.h"
 #include "core/step/removal.h"
 #include "core/step/saved.h"
+#include "core/step/shared_settings.h"
 #include "core/step/store_folder.h"
 #include "core/step/trash.h"
 #include "core/store/expiry.h"
@@ -184,6 +185,8 @@ static int store_open_parts(struct ckpt_store *s, bool repair)
 		rc = index_open(s);
 	if (!rc)
 		rc = ckpt_load_steps(s, identity, repair);
+	if (!rc && *ckpt_remote_of(s))
+		rc = ckpt_shared_settings_load(s);
 	// Those of a store that somebody else has for writing are his, and live for all we know.
 	if (!rc && (s->writable || ckpt_store_holder(s->path, NULL)))
 		rc = ckpt_load_sessions(s);

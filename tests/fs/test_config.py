@@ -28,9 +28,9 @@ def test_settings_are_listed_with_value_default_and_meaning(ckptfs, store):
     rows = ckptfs.json("config", store)
     assert DEFAULTS.items() <= {k: r["value"] for k, r in rows.items()}.items()
     for row in rows.values():
-        assert row.keys() == {"value", "default", "help"} and row["value"] == row["default"] and row["help"]
+        assert row.keys() == {"value", "default", "of", "help"} and row["of"] in ("store", "node") and row["value"] == row["default"] and row["help"]
     lines = ckptfs("config", store).stdout.splitlines()
-    assert lines[0].split() == ["KEY", "VALUE", "DEFAULT", "MEANING"] and [line.split()[0] for line in lines[1:]] == list(rows)
+    assert lines[0].split() == ["KEY", "VALUE", "DEFAULT", "OF", "MEANING"] and [line.split()[0] for line in lines[1:]] == list(rows)
     assert ckptfs("config", store, "trash").stdout == "7d\n"
     assert ckptfs.json("info", store)["settings"] == {k: r["value"] for k, r in rows.items()}
 

@@ -354,21 +354,25 @@ static void put_value(struct node *n, const char *key, uint64_t before, const ch
 
 static bool push_value(struct node *n)
 {
+	char pushed[CKPT_VALUE_KEY_MAX + 1];
 	const char *text, *key;
 
 	pull_all(n);
 	key = ckpt_state_changed_value(n->state, &text);
 	if (!key)
 		return false;
-	put_value(n, key, CKPT_ACT_ANY, text);
+	strcpy(pushed, key);
+	put_value(n, pushed, CKPT_ACT_ANY, text);
 	pull_all(n);
-	ck_assert_ptr_null(ckpt_state_changed_value(n->state, &text));
+	key = ckpt_state_changed_value(n->state, &text);
+	ck_assert(!key || strcmp(key, pushed));
 	return true;
 }
 
 static void push_all(struct node *n)
 {
-	(void)push_value(n);
+	while (push_value(n))
+		;
 	for (unsigned i = 0; push_next(n, true); i++)
 		ck_assert_uint_lt(i, 1000);
 }
@@ -480,6 +484,18 @@ static void check_same(const struct ckpt_state_step *a, const struct ckpt_state_
 	ck_assert_uint_eq(a->count, b->count);
 }
 
+static void check_same_values(const struct node *n, const struct node *m)
+{
+	const struct ckpt_value_list *a = ckpt_state_values(n->state), *b = ckpt_state_values(m->state);
+
+	for (size_t i = 0; i < a->count; i++) {
+		const struct ckpt_state_value *v = ckpt_value_find(b, a->at[i].key);
+
+		if (ckpt_value_is_shared(a->at[i].key))
+			ck_assert_str_eq(a->at[i].text, v ? v->text : "none");
+	}
+}
+
 static void check_all_same(void)
 {
 	for (unsigned i = 0; i < NODES; i++) {
@@ -493,7 +509,8 @@ static void check_all_same(void)
 				check_same(as_pushed(steps[k]), as_pushed(step_of(&nodes[other_node], steps[k]->id)));
 		}
 		ck_assert_uint_eq(changes(&nodes[i]), alone + expired_alone(&nodes[i]));
-		ck_assert_str_eq(value(&nodes[i]), value(&nodes[0]));
+		check_same_values(&nodes[i], &nodes[0]);
+		check_same_values(&nodes[0], &nodes[i]);
 	}
 }
 
@@ -1346,6 +1363,35 @@ START_TEST(of_two_policies_the_later_in_the_log_holds)
 }
 END_TEST
 
+// Each has a key of its own. _i: by its entries, or over a jump.
+START_TEST(changes_of_different_settings_are_both_kept)
+{
+	begin();
+	ck_ok(set(US, "settingtrash", "=1d"));
+	ck_ok(set(US, "settingdelta", "=1"));
+	ck_ok(set(THEM, "settinghere", "=2"));
+	ck_ok(set(THEM, "settingdelta", "=2"));
+	push_all(US);
+	put_snapshot(US);
+	replace_by_its_snapshot(THEM);
+	if (_i == 0)
+		pull_all(THEM);
+	else
+		jump_to(THEM, end);
+	push_all(THEM);
+	meet();
+	for (unsigned i = 0; i < NODES; i++) {
+		ck_assert_str_eq(ckpt_state_value(nodes[i].state, "settingtrash")->text, "=1d");
+		ck_assert_str_eq(ckpt_state_value(nodes[i].state, "settinghere")->text, "=2");
+		ck_assert_str_eq(ckpt_state_value(nodes[i].state, "settingdelta")->text, "=2");
+	}
+	ck_ok(set(US, "settingtrash", ""));
+	meet();
+	ck_assert_ptr_null(ckpt_state_value(THEM->state, "settingtrash"));
+	finish();
+}
+END_TEST
+
 START_TEST(values_that_are_not_shared_are_nobody_elses_matter)
 {
 	begin();
@@ -1527,6 +1573,7 @@ static unsigned random_below(unsigned *seed, unsigned n)
 
 static void act_at_random(struct node *n, unsigned *seed)
 {
+	static const char *const values[] = {CKPT_VALUE_POLICY, "settinga", "settingb"};
 	const char *const names[] = {"1", "2", "3", "best", "last"};
 	const char *name = names[random_below(seed, ARRAY_LEN(names))];
 	CLEANUP_FREE const struct ckpt_state_step **steps = NULL;
@@ -1542,7 +1589,7 @@ static void act_at_random(struct node *n, unsigned *seed)
 	step = steps[random_below(seed, (unsigned)count)];
 	switch (random_below(seed, 8)) {
 	case 6:
-		ck_ok(set(n, CKPT_VALUE_POLICY, random_below(seed, 4) ? step->id : ""));
+		ck_ok(set(n, values[random_below(seed, ARRAY_LEN(values))], random_below(seed, 4) ? step->id : ""));
 		break;
 	case 0:
 		ck_assert_int_ge(step->deleted_by ? 0 : amend(n, step), 0);
@@ -1740,6 +1787,7 @@ int main(void)
 	tcase_add_test(met, what_does_not_wait_or_has_another_name_is_not_dropped);
 	tcase_add_loop_test(met, policy_of_one_node_is_that_of_all, 0, 3);
 	tcase_add_test(met, of_two_policies_the_later_in_the_log_holds);
+	tcase_add_loop_test(met, changes_of_different_settings_are_both_kept, 0, 2);
 	tcase_add_test(met, values_that_are_not_shared_are_nobody_elses_matter);
 	tcase_add_test(met, all_of_a_store_is_a_change_where_a_remote_is_attached);
 	tcase_add_test(met, a_store_whose_remote_is_detached_is_a_plain_one_with_what_it_had);
