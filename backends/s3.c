@@ -146,7 +146,8 @@ struct listing {
 	const char *prefix, *after;
 	struct found *all;
 	size_t count, cap, page_count;
-	uint64_t page_sum, sum_before; // of the keys on this page, in any order, and on the one before
+	uint64_t page_sum, *sums; // of the keys on this page, in any order, and on those before
+	size_t sum_count, sum_cap;
 };
 
 static void listing_done(struct listing *l)
@@ -154,6 +155,7 @@ static void listing_done(struct listing *l)
 	for (size_t i = 0; i < l->count; i++)
 		free(l->all[i].key);
 	free(l->all);
+	free(l->sums);
 }
 
 static int see(void *arg, const char *key, const struct ckpt_object *object)
@@ -185,6 +187,25 @@ static int see(void *arg, const char *key, const struct ckpt_object *object)
 	return 0;
 }
 
+// The keys of the page that was asked for would be missing. A cache on the way may have any page of this list, not only the last one.
+static bool is_a_page_again(const struct listing *l)
+{
+	for (size_t i = l->sum_count; l->page_count && i-- > 0;)
+		if (l->sums[i] == l->page_sum)
+			return true;
+	return false;
+}
+
+static int note_page(struct listing *l)
+{
+	if (!l->page_count)
+		return 0;
+	if (ckpt_grow((void **)&l->sums, &l->sum_cap, l->sum_count + 1, sizeof(*l->sums)))
+		return -ENOMEM;
+	l->sums[l->sum_count++] = l->page_sum;
+	return 0;
+}
+
 static int get_page(struct listing *l, const char *token, struct ckpt_s3_page *ret_page)
 {
 	CLEANUP(ckpt_s3_request_free) struct ckpt_s3_request *r = ckpt_s3_request_new(l->s3, "GET", NULL);
@@ -207,8 +228,8 @@ static int get_page(struct listing *l, const char *token, struct ckpt_s3_page *r
 	rc = ckpt_s3_request_run(r);
 	if (!rc)
 		rc = ckpt_s3_page_parse(r->text.data ? r->text.data : "", r->text.len, see, l, ret_page);
-	if (!rc && *token && l->page_count && l->page_sum == l->sum_before)
-		rc = -EBADMSG; // the page before, again: the keys of this one would be missing
+	if (!rc && is_a_page_again(l))
+		rc = -EBADMSG;
 	if (rc != -EBADMSG)
 		return rc == -ENOENT ? -EIO : rc;
 	ckpt_s3_say(l->s3, "GET of a list at %s: the answer is no page of the list that was asked for",
@@ -235,8 +256,7 @@ static int get_page_surely(struct listing *l, const char *token, struct ckpt_s3_
 		l->page_sum = 0;
 		rc = get_page(l, token, ret_page);
 	} while (ckpt_s3_may_pass(rc) && !ckpt_backoff_wait(l->s3->backoff, &t));
-	l->sum_before = l->page_sum;
-	return rc;
+	return rc ? rc : note_page(l);
 }
 
 static int get_pages(struct listing *l)

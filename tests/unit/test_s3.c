@@ -586,9 +586,9 @@ static int nothing(void *arg, const char *key, const struct ckpt_object *object)
 
 static const char *page(const char *keys, const char *token, bool truncated)
 {
-	static char texts[4][4096];
+	static char texts[8][4096];
 	static unsigned next;
-	char *text = texts[next++ % 4], body[3000] = "<ListBucketResult>", copy[256], *at;
+	char *text = texts[next++ % ARRAY_LEN(texts)], body[3000] = "<ListBucketResult>", copy[256], *at;
 
 	snprintf(copy, sizeof(copy), "%s", keys);
 	for (char *key = strtok_r(copy, " ", &at); key; key = strtok_r(NULL, " ", &at))
@@ -631,6 +631,23 @@ START_TEST(a_page_that_is_the_one_before_is_asked_for_again)
 	ck_ok(ckpt_objects_list(s3, "m/", NULL, nothing, keys));
 	ck_assert_str_eq(keys, "m/a m/b m/c m/d m/e ");
 	ck_assert_ptr_nonnull(strstr(asked(2), "?continuation-token=t&"));
+}
+END_TEST
+
+START_TEST(a_page_of_the_same_list_is_asked_for_again)
+{
+	char keys[256] = "";
+
+	say(0, page("run/m/a", "t", true), HTTPD_GO_ON);
+	say(1, page("run/m/b", "u", true), HTTPD_GO_ON);
+	say(2, page("run/m/a", "v", true), HTTPD_GO_ON);
+	say(3, page("", "v", true), HTTPD_GO_ON);
+	say(4, page("run/m/b", "", false), HTTPD_GO_ON);
+	say(5, page("run/m/c", "", false), HTTPD_GO_ON);
+	ck_ok(ckpt_objects_list(s3, "m/", NULL, nothing, keys));
+	ck_assert_str_eq(keys, "m/a m/b m/c ");
+	ck_assert_ptr_nonnull(strstr(asked(3), "?continuation-token=u&"));
+	ck_assert_ptr_nonnull(strstr(asked(5), "?continuation-token=v&"));
 }
 END_TEST
 
@@ -875,6 +892,7 @@ static Suite *s3_suite(void)
 		&keys_that_have_expired_are_fetched_again,
 		&pages_are_joined_and_sorted,
 		&a_page_that_is_the_one_before_is_asked_for_again,
+		&a_page_of_the_same_list_is_asked_for_again,
 		&a_list_that_does_not_get_on_or_strays_is_refused,
 		&a_large_pack_is_put_in_parts_which_are_sent_again,
 		&parts_that_cannot_be_joined_are_taken_back,
