@@ -96,6 +96,8 @@ START_TEST(what_is_no_value_is_told_and_ignored)
 		{"settingtras", "=1d", "set tras"},
 		{"settingtrashl", "=1d", "set trashl"},
 	};
+	CLEANUP_FREE char *path = NULL;
+	struct ckpt_settings given;
 
 	for (size_t i = 0; i < ARRAY_LEN(bad); i++) {
 		unsigned before = ckpt_save_errors(a.store, bad[i].told);
@@ -114,6 +116,14 @@ START_TEST(what_is_no_value_is_told_and_ignored)
 	put("setting", "=1d", 3); // no setting, and not shared
 	reopen_node(&a);
 	is(&a, "trash", "1d");
+	is(&a, "commit_quiet", "off");
+	ckpt_settings_init(&given);
+	ck_ok(ckpt_setting_give(setting("trash"), "3d", &given));
+	path = strdup(a.store->path);
+	ckpt_store_close(a.store);
+	ck_ok(ckpt_store_open(path, CKPT_STORE_WRITE, &given, &a.store));
+	ckpt_settings_done(&given);
+	is(&a, "trash", "3d");
 	is(&a, "commit_quiet", "off");
 	put("settingtrash", "=", 1);
 	put("settingcommitquiet", "", 0);
