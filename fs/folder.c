@@ -84,15 +84,21 @@ bool folder_is_idle(struct ckpt_fs *fs, const char *id)
 	return idle;
 }
 
+// With a reference; NULL: the kernel knows nothing of it.
+static struct node *find_top_of_session(struct ckpt_fs *fs, const struct ckpt_step *step)
+{
+	struct statx stx;
+
+	if (statx(fs->store->sessions_fd, step->session, AT_SYMLINK_NOFOLLOW, CKPT_STATX_WANT, &stx))
+		return NULL;
+	return node_find(fs, SPACE_LIVE, ckpt_store_ino(&stx));
+}
+
 // Nobody is told: the kernel has forgotten what was in the folder, which it holds.
 static void drop_name_of(struct ckpt_fs *fs, const struct ckpt_step *step)
 {
-	struct statx stx;
-	struct node *top;
+	struct node *top = find_top_of_session(fs, step);
 
-	if (statx(fs->store->sessions_fd, step->session, AT_SYMLINK_NOFOLLOW, CKPT_STATX_WANT, &stx))
-		return;
-	top = node_find(fs, SPACE_LIVE, ckpt_store_ino(&stx));
 	if (!top)
 		return;
 	names_write_lock(fs);
@@ -162,12 +168,13 @@ void folder_forget(struct ckpt_fs *fs, struct node *top)
 	node_unref(fs, folder);
 }
 
-// Its nodes are where they were before.
+// Its nodes are where they were before. A left one was staged, and has no number yet.
 void folder_step_gone(void *fs, struct ckpt_step *step)
 {
-	struct node *top = node_find(
-		fs, __atomic_load_n(&ckpt_staging_of(step)->ours, __ATOMIC_RELAXED) ? SPACE_LIVE : step->incarnation,
-		step->born.dir_ino);
+	bool ours = __atomic_load_n(&ckpt_staging_of(step)->ours, __ATOMIC_RELAXED);
+	struct node *top = ckpt_step_state(step) == CKPT_STEP_LEFT
+				   ? find_top_of_session(fs, step)
+				   : node_find(fs, ours ? SPACE_LIVE : step->incarnation, step->born.dir_ino);
 
 	if (top)
 		folder_forget(fs, top);

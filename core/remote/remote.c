@@ -15,6 +15,7 @@
 #include "core/remote/snapshots.h"
 #include "core/remote/tree.h"
 #include "core/remote/tree_large.h"
+#include "core/remote/yield.h"
 #include "core/state/plain.h"
 #include "core/step/follow.h"
 
@@ -368,6 +369,7 @@ struct ckpt_tree *ckpt_remote_tree(struct ckpt_remote *r)
 static int follow(struct ckpt_remote *r)
 {
 	CLEANUP(ckpt_known_free) struct ckpt_known *k = NULL;
+	struct ckpt_yielded yielded = {0};
 	struct ckpt_store *s = r->store;
 	bool due;
 	int rc = 0;
@@ -379,12 +381,15 @@ static int follow(struct ckpt_remote *r)
 	r->follows = true;
 	if (r->news || s->behind)
 		rc = ckpt_follow(s);
+	if (!rc && r->loaded && s->behind && ckpt_yield_names(s, &yielded))
+		rc = ckpt_follow(s);
 	r->follows = false;
 	k = TAKE_PTR(r->untold);
 	ckpt_known_renew(k);
 	if (!rc)
 		r->news = false;
 	ckpt_lock_drop(&s->acts_lock);
+	ckpt_yield_tell(&yielded);
 	ckpt_known_tell(k);
 	if (!rc && due)
 		rc = ckpt_reunion_all(s, &r->apart);

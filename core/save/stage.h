@@ -81,6 +81,10 @@ int ckpt_stage_restart(struct ckpt_store *s);
 // left. What a client made with mkdir keeps its name: the client comes back to it.
 void ckpt_stage_give_way(struct ckpt_store *s, const char *folder_id, const char *name);
 
+// A complete step of another node has its name: an interrupted step that is idle, and that nobody has gone on with since, becomes a left
+// one. -EBUSY: it is none of these; -ESTALE: it is not staged.
+int ckpt_stage_yield(struct ckpt_step *step);
+
 // Somebody has something of a left step open; used returns false when it is none (any more).
 bool ckpt_stage_use(struct ckpt_step *step);
 void ckpt_stage_unuse(struct ckpt_step *step);

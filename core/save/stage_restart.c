@@ -1,6 +1,6 @@
 // Staged steps that were interrupted, and what becomes of unfinished sessions when their store is opened again:
 //   LEFT   -> STAGED    ckpt_stage_restart(), for sessions whose name is free; ckpt_stage_resume()
-//   STAGED -> LEFT      ckpt_stage_set_aside()
+//   STAGED -> LEFT      ckpt_stage_set_aside(), ckpt_stage_yield()
 // The states are those of step.h.
 #include "core/save/stage.h"
 
@@ -48,6 +48,7 @@ static void set_interrupted(struct ckpt_step *step, int64_t attempt_ns)
 	       !__atomic_compare_exchange_n(&ckpt_staging_of(step)->attempt_ns, &before, attempt_ns, false,
 					    __ATOMIC_RELAXED, __ATOMIC_RELAXED))
 		;
+	__atomic_store_n(&ckpt_staging_of(step)->interrupted_ns, ckpt_sys.mono_ns(), __ATOMIC_RELAXED);
 	__atomic_store_n(&ckpt_staging_of(step)->interrupted, true, __ATOMIC_RELEASE);
 }
 
@@ -154,26 +155,40 @@ bool ckpt_stage_is_idle(struct ckpt_step *step)
 }
 
 // From the change of its state on nobody enters it.
-static int leave_name_locked(struct ckpt_step *step, bool idle)
+static int leave_name_locked(struct ckpt_step *step, bool idle, int64_t unless_since_ns)
 {
 	LOCK_SCOPE(&step->lock);
 
-	if (!idle || !is_idle_locked(step))
+	if (!idle || !is_idle_locked(step) ||
+	    __atomic_load_n(&ckpt_staging_of(step)->touched_ns, __ATOMIC_RELAXED) > unless_since_ns)
 		return step->state == CKPT_STEP_STAGED || step->state == CKPT_STEP_COMMITTING ? -EBUSY : -ESTALE;
 	ckpt_step_erase_locked(step); // not the last reference: the caller's
 	ckpt_step_set_state_locked(step, CKPT_STEP_LEFT);
 	return 0;
 }
 
-int ckpt_stage_set_aside(struct ckpt_step *step)
+// Unless something in it has changed since then, monotonic.
+static int set_aside(struct ckpt_step *step, int64_t unless_since_ns)
 {
 	bool idle = ckpt_stage_is_idle(step);
 	LOCK_SCOPE(&step->store->lock);
-	int rc = leave_name_locked(step, idle);
+	int rc = leave_name_locked(step, idle, unless_since_ns);
 
 	if (!rc)
 		ckpt_step_leave_locked(step);
 	return rc;
+}
+
+int ckpt_stage_set_aside(struct ckpt_step *step)
+{
+	return set_aside(step, INT64_MAX);
+}
+
+int ckpt_stage_yield(struct ckpt_step *step)
+{
+	if (!ckpt_stage_is_interrupted(step))
+		return -EBUSY;
+	return set_aside(step, __atomic_load_n(&ckpt_staging_of(step)->interrupted_ns, __ATOMIC_RELAXED));
 }
 
 void ckpt_stage_give_way(struct ckpt_store *s, const char *folder_id, const char *name)

@@ -48,8 +48,9 @@ struct ckpt_staging {
 	bool ours;    // staged by this process: file numbers are known to be our own
 	bool copied;  // a file was given older times than it has, as copies have: no event counts
 	bool interrupted; // an earlier attempt to write it was cut off. LEFT: it would be STAGED if the store were open for writing
-	int64_t touched_ns; // the last change or end of a writer, monotonic
-	int64_t attempt_ns; // the attempt that writes it now began then, by the clock of file times; 0: the first
+	int64_t touched_ns;     // the last change or end of a writer, monotonic
+	int64_t attempt_ns;     // the attempt that writes it now began then, by the clock of file times; 0: the first
+	int64_t interrupted_ns; // it was interrupted then, monotonic
 	// Guarded by step->lock.
 	int changers; // changes of the tree in progress
 	int users;    // LEFT: open handles in it

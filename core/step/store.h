@@ -40,7 +40,7 @@ struct ckpt_store_calls {
 	// without locks.
 	void (*renew)(void *arg, struct ckpt_step *from, struct ckpt_step *to);
 	void *renew_arg;
-	// The same of a step that was deleted although nobody asked for it.
+	// The same of a step that was deleted although nobody asked for it, and of an unfinished one that has lost its name.
 	void (*gone)(void *arg, struct ckpt_step *step);
 	void *gone_arg;
 	// Another node has changed files of it. The manifests of before and of now are borrowed.

@@ -254,3 +254,49 @@ def test_what_both_add_under_one_name_is_a_hidden_copy(nodes, apart, ckptfs, scr
     wait_until(lambda: sorted(os.listdir(first / "1000/d")) == ["mine.json", "new.json"], SEEN * 2, "the copy under its new name")
     assert first.read(copy) is None and first.read("d/mine.json") == other
     assert len(first.errors()) + len(second.errors()) >= 1
+
+
+def save(node, name):
+    (node / name).mkdir()
+    trees.write(node / name / "model.bin", b"whole")
+    trees.write(node / name / ".finalize", b"")
+    node.wait(name)
+
+
+@pytest.fixture
+def cut_off(nodes, ckptfs):
+    """Nodes of which the second has been killed in the middle of a save, and is there again."""
+    _, second = nodes
+    (second / "2000").mkdir()
+    trees.write(second / "2000/cut.bin", b"cut off")
+    second.kill9()
+    second.start()
+    assert (second / "2000/cut.bin").read_bytes() == b"cut off"
+    assert [s["state"] for s in ckptfs.json("sessions", second.path)] == ["interrupted"]
+    return nodes
+
+
+def test_a_save_that_was_cut_off_does_not_hide_the_step_of_another_node(cut_off, ckptfs):
+    first, second = cut_off
+    save(first, "2000")
+    wait_until(lambda: "2000" in second.listing(), SEEN, "the step of the other node")
+    wait_until(lambda: os.path.exists(second / "2000/model.bin"), SEEN, "its file")
+    assert (second / "2000/model.bin").read_bytes() == b"whole"
+    assert not (second / "2000/cut.bin").exists()
+    assert (second / ".ckptfs/staged/2000/cut.bin").read_bytes() == b"cut off"
+    assert [s["state"] for s in ckptfs.json("sessions", second.path)] == ["left"]
+    wait_until(lambda: any("another node has saved a step of this name" in line for line in second.errors()), SEEN, "a line of it")
+
+
+def test_a_save_that_was_cut_off_and_goes_on_keeps_its_name_until_it_is_complete(cut_off, ckptfs):
+    first, second = cut_off
+    trees.write(second / "2000/more.bin", b"more")
+    save(first, "2000")
+    ckptfs("remote", "sync", second.path)
+    assert "2000" not in second.listing()
+    trees.write(second / "2000/last.bin", b"last")
+    trees.write(second / "2000/.finalize", b"")
+    wait_until(lambda: len([name for name in second.listing() if name.startswith("2000")]) == 2, SEEN, "both steps")
+    [other] = [name for name in second.listing() if name.startswith("2000.conflict-")]
+    assert sorted(os.listdir(second / other)) == ["cut.bin", "last.bin", "more.bin"]
+    assert sorted(os.listdir(second / "2000")) == ["model.bin"]
