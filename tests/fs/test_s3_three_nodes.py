@@ -12,6 +12,7 @@ import shutil
 import threading
 import time
 import traceback
+from pathlib import Path
 
 import pytest
 
@@ -33,6 +34,16 @@ def files_of(save):
     return {"id": save.encode(), **{f"shard-{i}": trees.content(f"{save} {i}", dice.choice((10, 5_000, 300_000))) for i in range(dice.randrange(1, 6))}}
 
 
+@contextlib.contextmanager
+def root_of(n):
+    """The root as it is mounted now. By its path, a save that began beside a dead mount would go on in the next one, in whatever step has its name."""
+    fd = os.open(n.path, os.O_PATH | os.O_DIRECTORY)
+    try:
+        yield Path(f"/proc/self/fd/{fd}")
+    finally:
+        os.close(fd)
+
+
 class Crew:
     def __init__(self, seed, ckptfs, nodes):
         self.seed, self.ckptfs, self.nodes = seed, ckptfs, nodes
@@ -49,13 +60,14 @@ class Crew:
     def save(self, n, dice):
         name = dice.choice(CONTESTED) if dice.random() < 0.3 else f"{dice.choice('12')}{dice.randrange(10**7):07}"
         save = f"{name} {dice.randrange(10**12)}"
-        try:
-            os.mkdir(n / name)
-        except FileExistsError:
-            return
-        for path, data in files_of(save).items():
-            trees.write(n / name / path, data)
-        trees.write(n / name / ".finalize", b"")
+        with root_of(n) as root:
+            try:
+                os.mkdir(root / name)
+            except FileExistsError:
+                return
+            for path, data in files_of(save).items():
+                trees.write(root / name / path, data)
+            trees.write(root / name / ".finalize", b"")
         with self.lock:
             if n in self.up:  # else it may be in the bare directory
                 self.saved.add(save)
@@ -167,3 +179,29 @@ def test_whatever_they_do_at_once_all_agree_and_nothing_is_lost(node, ckptfs, se
         assert not lost, crew.told(lost, there)
         assert ckptfs("verify", "--read-data", n.path).returncode == 0
     print(crew.counts, len(crew.saved), "saved", len(ids(n)), "there")
+
+
+def test_a_save_that_began_beside_a_dead_mount_stays_out_of_the_next_one(scratch, monkeypatch):
+    """Else it writes over a step of another save, which is missing then."""
+    class Bare:
+        path = scratch / "mnt"
+
+        def __truediv__(self, name):
+            return self.path / name
+
+    class Dice(random.Random):
+        def random(self):
+            return 0  # a contested name
+
+    def mounted_meanwhile(save):
+        os.rename(Bare.path, scratch / "bare")
+        for name in CONTESTED:
+            (Bare.path / name).mkdir(parents=True)
+            trees.write(Bare.path / name / "id", b"of another")
+        return {"id": save.encode()}
+
+    Bare.path.mkdir()
+    monkeypatch.setattr("test_s3_three_nodes.files_of", mounted_meanwhile)
+    Crew(0, None, []).save(Bare(), Dice(0))
+    assert [read(Bare.path / name / "id") for name in CONTESTED] == ["of another"] * len(CONTESTED)
+    assert [len(os.listdir(scratch / "bare" / name)) for name in os.listdir(scratch / "bare")] == [2]
