@@ -23,6 +23,7 @@
 
 #define POLL_NS INT64_C(100000000)
 #define POLLS_BLIND 10 // of which only the last looks at steps whose folder has not changed
+#define WAKE_NS INT64_C(2000000000)
 
 enum { NOT_YET = -1 }; // beside exit statuses
 
@@ -34,6 +35,7 @@ struct wait {
 	struct ckpt_listing l;
 	int64_t seen_ns; // the time of log/ at the last look
 	unsigned polls;
+	int64_t woken_ns; // monotonic
 };
 
 // --- What the mount says ------------------------------------------------------------------------------------------------
@@ -180,9 +182,22 @@ static int look_sealed(struct wait *w)
 	return sealed == count ? 0 : NOT_YET;
 }
 
-// It was pushed before the wait, unless a mount had the store then.
-static int not_there_yet(const struct wait *w)
+// After failures the mount tries again more and more seldom: up to a minute later. Somebody waits now.
+static void wake(struct wait *w)
 {
+	CLEANUP_FREE char *reply = NULL;
+	int64_t now_ns = ckpt_sys.mono_ns();
+
+	if (w->woken_ns && now_ns - w->woken_ns < WAKE_NS)
+		return;
+	w->woken_ns = now_ns;
+	(void)ckpt_ask(w->o.store, "{\"verb\":\"remote\",\"sync\":true}", CKPT_SOCKET_TIMEOUT_S, &reply);
+}
+
+// It was pushed before the wait, unless a mount had the store then.
+static int not_there_yet(struct wait *w)
+{
+	wake(w);
 	return ckpt_store_holder(w->o.store, NULL)
 		       ? ckpt_fail(w->o.store, "try again",
 				   "its mount has ended, and something is not in the object store yet")

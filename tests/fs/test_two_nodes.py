@@ -256,10 +256,14 @@ def test_what_both_add_under_one_name_is_a_hidden_copy(nodes, apart, ckptfs, scr
     assert len(first.errors()) + len(second.errors()) >= 1
 
 
-def save(node, name):
+def save_alone(node, name):
     (node / name).mkdir()
     trees.write(node / name / "model.bin", b"whole")
     trees.write(node / name / ".finalize", b"")
+
+
+def save(node, name):
+    save_alone(node, name)
     node.wait(name)
 
 
@@ -300,3 +304,13 @@ def test_a_save_that_was_cut_off_and_goes_on_keeps_its_name_until_it_is_complete
     [other] = [name for name in second.listing() if name.startswith("2000.conflict-")]
     assert sorted(os.listdir(second / other)) == ["cut.bin", "last.bin", "more.bin"]
     assert sorted(os.listdir(second / "2000")) == ["model.bin"]
+
+
+def test_a_wait_for_the_remote_ends_soon_after_it_is_there_again(nodes, apart, ckptfs):
+    """Each failure makes the next attempt later, up to a minute. Who waits does not wait for that."""
+    first, _ = nodes
+    with apart:
+        save_alone(first, "2000")
+        for _ in range(8):  # each makes one attempt
+            assert ckptfs("remote", "sync", "--timeout", "1s", first.path, check=False).returncode
+    ckptfs("wait", first.path, "2000", "--remote", "--timeout", "15s")
