@@ -95,6 +95,8 @@ static int put_version(struct ckpt_step *step, const struct ckpt_act *how, ckpt_
 	uint32_t last = 0;
 	int rc = ckpt_follow_settle(step->store);
 
+	if (!rc)
+		rc = ckpt_follow_step(step); // an entry of the remote's log comes at any time
 	if (rc)
 		return rc;
 	take_summary(step, &now, &state);
@@ -104,6 +106,8 @@ static int put_version(struct ckpt_step *step, const struct ckpt_act *how, ckpt_
 		rc = state == CKPT_STEP_COMMITTED ? 0 : -ESTALE;
 	if (!rc)
 		rc = ckpt_step_record(step, now.version, &r);
+	if (rc == -ENOENT && ckpt_follow_is_behind(step))
+		rc = -ESTALE; // one came just now, and gives the version another number
 	if (rc)
 		return rc;
 	r.summary.committed_ns = ckpt_sys.now_ns();
@@ -140,6 +144,8 @@ static int put_flag(struct ckpt_step *step, uint32_t flag, bool on)
 	enum ckpt_step_state state;
 	int rc = ckpt_follow_settle(step->store);
 
+	if (!rc)
+		rc = ckpt_follow_step(step); // an entry of the remote's log comes at any time
 	if (rc)
 		return rc;
 	take_summary(step, &now, &state);

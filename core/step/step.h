@@ -157,7 +157,8 @@ bool ckpt_step_any_but(struct ckpt_store *s, const char *folder_id, bool (*passe
 
 // The current version's manifest, with a reference: from memory, the index or the store. -EBADMSG damaged, -EIO, ...
 int ckpt_step_manifest(struct ckpt_step *step, struct ckpt_manifest **ret_manifest);
-// That of the version with this summary, from the index or the store. A version has one as long as the store has its step.
+// That of the version with this summary, from the index or the store. A version has one as long as the store has its step. -ESTALE: an entry
+// of the remote's log has put another version in its place.
 int ckpt_step_read_manifest(struct ckpt_step *step, const struct ckpt_summary *sum,
 			    struct ckpt_manifest **ret_manifest);
 // The same of the current one, from there.

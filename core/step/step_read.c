@@ -17,6 +17,8 @@
 #include <stdio.h>
 #include <sys/stat.h>
 
+#define NUMBERS_TRIED 3 // of a version, each after the last one was given away
+
 int ckpt_step_raw_path(const struct ckpt_step *step, const struct ckpt_manifest *m, uint32_t index, char *buf,
 		       size_t cap)
 {
@@ -108,6 +110,38 @@ static int parse_checked(void *data, size_t len, const uint8_t sha256[32], struc
 	return 0;
 }
 
+static bool is_of(const struct ckpt_summary *sum, const struct ckpt_summary *is)
+{
+	return !memcmp(sum->manifest_sha256, is->manifest_sha256, CKPT_SHA256_LEN);
+}
+
+// -ESTALE: the version of this number has another manifest.
+static int record_of(struct ckpt_step *step, uint32_t version, const struct ckpt_summary *sum, struct ckpt_record *ret)
+{
+	int rc = ckpt_step_record(step, version, ret);
+
+	if (rc || is_of(sum, &ret->summary))
+		return rc;
+	ckpt_record_done(ret);
+	return -ESTALE;
+}
+
+// The record that has the manifest in it. An entry of the remote's log may have given the version's number to one of another node since,
+// and a later number to that of this node, which the step follows a moment later.
+static int find_record(struct ckpt_step *step, const struct ckpt_summary *sum, struct ckpt_record *ret)
+{
+	struct ckpt_said said;
+	int rc = record_of(step, sum->version, sum, ret);
+
+	for (int i = 0; i < NUMBERS_TRIED && (rc == -ESTALE || rc == -ENOENT); i++)
+		if (ckpt_step_said(step->store, step->session, &said) || said.is.version <= sum->version ||
+		    !is_of(sum, &said.is))
+			return rc;
+		else
+			rc = record_of(step, said.is.version, sum, ret);
+	return rc;
+}
+
 static int manifest_from_store(struct ckpt_step *step, const struct ckpt_summary *sum,
 			       struct ckpt_manifest **ret_manifest)
 {
@@ -117,7 +151,7 @@ static int manifest_from_store(struct ckpt_step *step, const struct ckpt_summary
 	int rc;
 
 	if (sum->manifest_bytes <= CKPT_MANIFEST_EMBED_MAX) {
-		rc = ckpt_step_record(step, sum->version, &r);
+		rc = find_record(step, sum, &r);
 		if (rc)
 			return rc;
 		data = TAKE_PTR(r.manifest);

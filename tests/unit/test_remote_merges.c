@@ -167,6 +167,30 @@ START_TEST(what_comes_after_a_merge_is_no_conflict)
 }
 END_TEST
 
+// Another node's version has its number in the log by now, which the step has not followed yet.
+START_TEST(version_is_read_and_changed_before_the_step_follows)
+{
+	struct ckpt_manifest *m;
+	struct ckpt_step *step;
+	uint32_t index;
+
+	add(&b, "new.json", "new of b");
+	set_mode(&a, "config.json", 0640);
+	push(&a);
+	take_in(&b, PULLED);
+	step = find(&b, NAME);
+	ck_assert(ckpt_follow_is_behind(step));
+	ck_ok(ckpt_step_read_current(step, &m));
+	ck_ok(ckpt_manifest_lookup(m, "new.json", &index));
+	ckpt_manifest_unref(m);
+	ck_ok(ckpt_commit_metadata(step, "{\"loss\": 0.5}"));
+	ckpt_step_unref(step);
+	meet_now();
+	check_both("new.json", "new of b");
+	check_errors(&b, 0);
+}
+END_TEST
+
 static bool says(const struct node *n, const char *words)
 {
 	struct ckpt_step *step = find(n, NAME);
@@ -579,6 +603,7 @@ int main(void)
 	tcase_add_test(tcase, edit_of_a_file_that_the_other_moves_is_in_its_new_place);
 	tcase_add_test(tcase, file_that_both_move_has_both_names);
 	tcase_add_test(tcase, what_comes_after_a_merge_is_no_conflict);
+	tcase_add_test(tcase, version_is_read_and_changed_before_the_step_follows);
 	tcase_add_test(tcase, path_that_both_have_added_is_that_of_the_first);
 	tcase_add_test(tcase, second_copy_of_a_path_has_a_number);
 	tcase_add_test(tcase, removal_of_what_the_other_has_changed_is_dropped);
