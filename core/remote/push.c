@@ -17,6 +17,9 @@ struct item {
 	char id[CKPT_UUID_LEN + 1];
 	char name[CKPT_NAME_MAX + 1];
 	uint32_t version; // here
+	uint32_t sent;    // the last one that the remote's log has; 0: none
+	bool older;       // than the current one is the version (push_older.h)
+	bool edited;      // and an edit made it
 	uint64_t number, place;
 	size_t count;
 	struct ckpt_act acts[CKPT_DIFFERENCE_MAX];
@@ -87,6 +90,15 @@ uint64_t ckpt_push_place(const struct ckpt_state *state, const struct ckpt_failu
 	return step ? ckpt_state_place(step) : UINT64_MAX;
 }
 
+// Versions that come behind an older one change nothing of that, but a step that has another name or is deleted is another thing to push.
+static bool is_as_chosen(const struct item *it, const struct ckpt_state_step *step)
+{
+	if (!it->older)
+		return step->latest == it->number;
+	return !step->gone && !step->deleted_by && !strcmp(step->is.name, it->name) &&
+	       ckpt_state_version(step, it->version);
+}
+
 // It was chosen as it is now; what was expired meanwhile is not to come back.
 static int is_still(void *arg, const struct ckpt_state *state)
 {
@@ -96,7 +108,7 @@ static int is_still(void *arg, const struct ckpt_state *state)
 
 	for (size_t i = 0; i < count; i++)
 		if (!strcmp(changed[i]->id, it->id))
-			return changed[i]->latest == it->number && !ckpt_state_is_left_out(state, changed[i]);
+			return is_as_chosen(it, changed[i]) && !ckpt_state_is_left_out(state, changed[i]);
 	return 0;
 }
 
@@ -115,6 +127,7 @@ static int choose(void *arg, const struct ckpt_state *state)
 	memcpy(it->id, step->id, sizeof(it->id));
 	memcpy(it->name, step->is.name, sizeof(it->name));
 	it->version = step->is.version;
+	it->sent = step->shared ? ckpt_state_last(step->shared) : 0;
 	it->number = step->latest;
 	it->place = ckpt_state_place(step);
 	return 1;
@@ -149,18 +162,6 @@ static int add_packs(const struct attempt *a, const struct ckpt_manifest *m)
 	return rc;
 }
 
-static bool is_in_packs(const struct ckpt_manifest *m)
-{
-	for (uint32_t i = 0; i < ckpt_manifest_count(m); i++) {
-		struct ckpt_entry e;
-
-		ckpt_manifest_entry(m, i, &e);
-		if (e.type == CKPT_ENTRY_FILE && e.bytes && e.content != CKPT_CONTENT_CHUNKS)
-			return false;
-	}
-	return true;
-}
-
 static bool go_on(void *arg, uint64_t bytes)
 {
 	const struct attempt *a = arg;
@@ -178,12 +179,21 @@ static void send_early(void *arg, const struct ckpt_pack *pack, const uint8_t *s
 	(void)ckpt_uploads_add(a->uploads, key, sha256, true);
 }
 
-// Its raw files stay: they are what this node reads. Where something of it was condemned meanwhile, a new version names new objects.
+// Raw files stay: they are what this node reads.
+static struct ckpt_tier_how how_to_pack(struct attempt *a)
+{
+	return (struct ckpt_tier_how){.go_on = go_on,
+				      .put = send_early,
+				      .arg = a,
+				      .pack_bytes = a->of->store->settings.pack_bytes,
+				      .keeps_raw = true};
+}
+
+// Where something of it was condemned meanwhile, a new version names new objects.
 static int pack(struct attempt *a, const char *id)
 {
 	struct ckpt_store *s = a->of->store;
-	const struct ckpt_tier_how how = {
-		.go_on = go_on, .put = send_early, .arg = a, .pack_bytes = s->settings.pack_bytes, .keeps_raw = true};
+	const struct ckpt_tier_how how = how_to_pack(a);
 	struct ckpt_step *step = ckpt_step_live_session(s, id);
 	struct ckpt_tier_done done;
 	int rc = step ? ckpt_cool_sealed(step, &how, &done) : -ESTALE;
@@ -260,13 +270,98 @@ static int prepare_record(struct attempt *a, struct item *it, size_t i)
 	rc = ckpt_step_read_manifest(step, &r.summary, &m);
 	a->is_local = is_damage(rc); // what this node has changed is on its disk
 	if (!rc)
-		rc = is_in_packs(m) && may_be_named(a, &r, m) ? prepare_manifest(a, it, &r, m) : -ENODATA;
+		rc = ckpt_push_is_in_packs(m) && may_be_named(a, &r, m) ? prepare_manifest(a, it, &r, m) : -ENODATA;
 	if (!rc)
 		rc = make_record(it, i, &r);
 	ckpt_manifest_unref(m);
 	ckpt_record_done(&r);
 	ckpt_step_unref(step);
 	return rc;
+}
+
+// --- An older version ---------------------------------------------------------------------------------------------------
+
+// The act that has a record, and the versions that acts before it make. NULL: the files stay as they are.
+static struct ckpt_act *change_of_files(struct item *it, uint32_t *ret_before)
+{
+	*ret_before = it->sent;
+	for (size_t i = 0; i < it->count; i++) {
+		enum ckpt_act_kind kind = it->acts[i].kind;
+
+		if (kind == CKPT_ACT_SAVE || kind == CKPT_ACT_AMEND)
+			return &it->acts[i];
+		*ret_before = MAX(*ret_before, it->acts[i].version);
+	}
+	return NULL;
+}
+
+// In the place of the current version goes the oldest that the remote's log is to have. 0, -ENOMEM.
+static int choose_version(struct attempt *a, struct item *it)
+{
+	uint32_t before;
+	struct ckpt_act *act = change_of_files(it, &before);
+	struct ckpt_step *step = act ? ckpt_step_of_session(a->of->store, it->id) : NULL;
+	struct ckpt_older state;
+	int rc = step ? ckpt_push_older_next(a->of->older, step, before, &state) : -ENOENT;
+
+	a->is_local = false;
+	ckpt_step_unref(step);
+	if (rc)
+		return rc == -ENOENT ? 0 : rc;
+	it->older = true;
+	it->edited = state.edited;
+	it->version = act->version = state.says;
+	if (act->kind == CKPT_ACT_AMEND && !state.edited)
+		act->kind = CKPT_ACT_RESTORE;
+	return 0;
+}
+
+struct current {
+	struct attempt *a;
+	const char *id;
+};
+
+static int pack_current(void *arg)
+{
+	const struct current *c = arg;
+
+	return pack(c->a, c->id);
+}
+
+// Failures of this node are local: then the remote has no part in them.
+static int prepare_older(struct attempt *a, struct item *it, size_t i)
+{
+	const struct ckpt_tier_how how = how_to_pack(a);
+	struct current current = {a, it->id};
+	struct ckpt_manifest *m = NULL;
+	struct ckpt_step *step = ckpt_step_of_session(a->of->store, it->id);
+	struct ckpt_record r;
+	int rc = step ? ckpt_step_record(step, it->version, &r) : -ESTALE;
+
+	if (rc) {
+		ckpt_step_unref(step);
+		return rc == -ENOENT ? -ESTALE : rc;
+	}
+	rc = ckpt_push_older_pack(a->of->older, step, &r, &how, pack_current, &current, &m);
+	a->is_local = is_damage(rc) || ckpt_is_full(rc);
+	if (!rc)
+		rc = prepare_manifest(a, it, &r, m);
+	if (!rc)
+		rc = make_record(it, i, &r);
+	ckpt_manifest_unref(m);
+	ckpt_record_done(&r);
+	ckpt_step_unref(step);
+	return rc;
+}
+
+// The versions behind it go on. A save waits for room.
+static int pass_over_version(struct attempt *a, const struct item *it, int error)
+{
+	struct ckpt_step *step = ckpt_step_of_session(a->of->store, it->id);
+	int rc = step ? ckpt_push_older_pass(a->of->older, step, it->version, error) : 0;
+
+	ckpt_step_unref(step);
+	return rc ? rc : 1;
 }
 
 static int prepare(struct attempt *a, struct item *it)
@@ -276,7 +371,7 @@ static int prepare(struct attempt *a, struct item *it)
 	a->is_local = false;
 	for (size_t i = 0; i < it->count && !rc; i++)
 		if (ckpt_act_has_record(it->acts[i].kind)) {
-			rc = prepare_record(a, it, i);
+			rc = it->older ? prepare_older(a, it, i) : prepare_record(a, it, i);
 			it->acts[i].record = it->records[i];
 		}
 	return rc;
@@ -340,10 +435,20 @@ static int pass_over(const struct ckpt_push *p, const struct item *it, int error
 	return rc < 0 ? rc : 1;
 }
 
+// 1: look again, at others; 0: there are too many of them.
+static int put_off(struct choice *c)
+{
+	struct ckpt_put_off *put_off = c->put_off;
+
+	if (put_off->count == ARRAY_LEN(put_off->ids))
+		return 0;
+	memcpy(put_off->ids[put_off->count++], c->item->id, sizeof(c->item->id));
+	return 1;
+}
+
 // 1: look again; it is packed now, or something else. ret_error: it is damaged.
 static int pack_or_put_off(struct attempt *a, struct choice *c, int *ret_error)
 {
-	struct ckpt_put_off *put_off = c->put_off;
 	int rc = pack(a, c->item->id);
 
 	if (!rc || rc == -EINTR)
@@ -352,10 +457,16 @@ static int pack_or_put_off(struct attempt *a, struct choice *c, int *ret_error)
 		*ret_error = rc;
 		return 0;
 	}
-	if (put_off->count == ARRAY_LEN(put_off->ids))
-		return 0;
-	memcpy(put_off->ids[put_off->count++], c->item->id, sizeof(c->item->id));
-	return 1;
+	return put_off(c);
+}
+
+static int end_older(struct attempt *a, struct choice *c, int rc)
+{
+	bool waits = rc == -ESTALE || (a->is_local && ckpt_is_full(rc) && !c->item->edited);
+
+	return waits	     ? put_off(c)
+	       : a->is_local || rc == -ENODATA ? pass_over_version(a, c->item, rc)
+					       : rc;
 }
 
 static int push(struct attempt *a, char *ret_name)
@@ -372,11 +483,19 @@ static int push(struct attempt *a, char *ret_name)
 		if (rc <= 0)
 			return rc;
 		memcpy(ret_name, it.name, sizeof(it.name));
-		rc = prepare(a, &it);
+		rc = choose_version(a, &it);
+		if (!rc)
+			rc = prepare(a, &it);
 		if (!rc)
 			return ckpt_journal_look(a->of->store->journal, is_still, &it) ? send_item(a->of, &it) : 1;
 		if (rc == -ETIME)
 			return 1;
+		if (it.older) {
+			rc = end_older(a, &c, rc);
+			if (rc == 1 && !is_put_off(&c, it.id))
+				return 1; // what waits for its packs begins anew
+			continue;
+		}
 		damage = a->is_local ? rc : 0;
 		if (rc == -ENODATA || rc == -ESTALE)
 			rc = pack_or_put_off(a, &c, &damage);

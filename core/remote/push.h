@@ -2,6 +2,7 @@
 #pragma once
 
 #include "core/remote/hold.h"
+#include "core/remote/push_older.h"
 #include "core/remote/remote.h"
 #include "core/log/log.h"
 
@@ -22,6 +23,7 @@ struct ckpt_push {
 	int64_t *
 		tried_ns; // when the attempt before ended, or this process began (upload.h); is set to the end of this one
 	struct ckpt_hold *hold;       // of the step that was tried last
+	struct ckpt_push_older *older; // versions that are not the current one
 	struct ckpt_put_off *put_off; // set
 	int64_t *progressed_ns;       // when the remote has taken something last, monotonic; atomic
 };

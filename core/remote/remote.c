@@ -49,6 +49,7 @@ struct ckpt_remote {
 	int64_t again_ns;  // what it waits after the next failure
 	int64_t tried_ns;  // of push.h, as the next one
 	struct ckpt_hold hold;
+	struct ckpt_push_older older;
 
 	// Guarded by the store's acts_lock.
 	struct ckpt_known *following, *untold; // while the steps follow; what clients do not know yet
@@ -143,6 +144,7 @@ void ckpt_remote_close(struct ckpt_remote *r)
 	ckpt_tree_free(r->tree);
 	ckpt_log_free(r->log);
 	ckpt_failures_done(&r->failures);
+	ckpt_push_older_done(&r->older);
 	ckpt_lock_done(&r->lock);
 	free(r->url);
 	free(r);
@@ -466,6 +468,7 @@ static int push(struct ckpt_remote *r, struct ckpt_job *job)
 			      .progressed_ns = &r->progressed_ns,
 			      .failures = &r->failures,
 			      .hold = &r->hold,
+			      .older = &r->older,
 			      .put_off = &put_off};
 	CLEANUP(ckpt_failure_list_done) struct ckpt_failure_list failed;
 	char name[CKPT_NAME_MAX + 1];

@@ -239,7 +239,7 @@ int ckpt_edit_copy(struct ckpt_edit *d, uint32_t removed)
 	return rc ? rc : copy_entries(d, removed);
 }
 
-static int finish(struct ckpt_edit *d)
+int ckpt_edit_make(struct ckpt_edit *d)
 {
 	void *copy;
 	int rc = ckpt_manifest_writer_finish(d->w, &d->data, &d->len);
@@ -366,7 +366,7 @@ int ckpt_edit_put(struct ckpt_edit *d)
 	struct ckpt_step *step = d->step;
 	struct ckpt_summary next;
 	bool changed;
-	int rc = finish(d);
+	int rc = ckpt_edit_make(d);
 
 	if (!rc && d->needs_files && has_no_files(d->next))
 		return -ENODATA;

@@ -61,6 +61,9 @@ int ckpt_edit_begin(struct ckpt_edit *d, bool *adopted);
 int ckpt_edit_copy(struct ckpt_edit *d, uint32_t removed);
 // Entry index of m once more, as a hard link, under this name in directory parent of m. After _copy.
 int ckpt_edit_link(struct ckpt_edit *d, uint32_t index, uint32_t parent, const char *name);
+// Without _begin and _put: the manifest alone, as `next` with data and len. m is the caller's choice, of any version of the step, and
+// _done's to release.
+int ckpt_edit_make(struct ckpt_edit *d);
 // -EAGAIN: the step has another version than the one that was copied, begin again; -ENODATA: it would have no file (needs_files); -EIO the outcome is unknown; ...
 int ckpt_edit_put(struct ckpt_edit *d);
 void ckpt_edit_done(struct ckpt_edit *d);

@@ -47,7 +47,9 @@ enum {
 
 	FLAG_DELETED = 4, // beside CKPT_FLAG_*
 	FILES_SHIFT = 3,  // bits 3 and 4: enum ckpt_state_files
-	FLAGS_ALL = 31,
+	FILES_MASK = 3 << FILES_SHIFT,
+	FLAG_UNMERGED = 32,
+	FLAGS_ALL = 63,
 };
 
 struct bytes {
@@ -71,7 +73,8 @@ static uint8_t *add(struct bytes *b, size_t len)
 static void put_version(uint8_t *p, const struct ckpt_state_version *v, const uint32_t *ranks)
 {
 	uint32_t flags = (v->pinned ? CKPT_FLAG_PINNED : 0) | (v->temporary ? CKPT_FLAG_TEMPORARY : 0) |
-			 (v->deleted ? FLAG_DELETED : 0) | (uint32_t)v->files << FILES_SHIFT;
+			 (v->deleted ? FLAG_DELETED : 0) | (v->unmerged ? FLAG_UNMERGED : 0) |
+			 (uint32_t)v->files << FILES_SHIFT;
 
 	ckpt_put32(p, v->version);
 	ckpt_put32(p + 4, flags);
@@ -308,7 +311,8 @@ static int take_version(const struct ckpt_state *s, struct ckpt_state_step *step
 		.deleted = flags & FLAG_DELETED,
 		.pinned = flags & CKPT_FLAG_PINNED,
 		.temporary = flags & CKPT_FLAG_TEMPORARY,
-		.files = (enum ckpt_state_files)((flags & FLAGS_ALL) >> FILES_SHIFT),
+		.files = (enum ckpt_state_files)((flags & FILES_MASK) >> FILES_SHIFT),
+		.unmerged = flags & FLAG_UNMERGED,
 		.committed_ns = (int64_t)ckpt_get64(p + 8),
 		.record = {.seq = ckpt_get64(p + 16), .offset = ckpt_get32(p + 24), .len = ckpt_get32(p + 28)},
 		.by = {.node = ckpt_get32(p + 32), .actor = {.uid = ckpt_get32(p + 36)}},

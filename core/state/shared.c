@@ -243,6 +243,16 @@ static void set_merged(struct ckpt_state_step *step, uint32_t merged)
 		step->merged = merged;
 }
 
+// Those before the one that was put together, which the remote's log does not have, lack the changes of others: pushed, they would undo them.
+static void mark_unmerged(struct ckpt_state_step *step)
+{
+	uint32_t known = step->shared ? ckpt_state_newest(step->shared) : 0;
+
+	for (size_t i = 0; i + 1 < step->count; i++)
+		if (step->versions[i].version > known)
+			step->versions[i].unmerged = true;
+}
+
 // The session of the record is the step: it stands in the record's own place, that of other acts in the act.
 static int id_of(const struct ckpt_act *a, char ret_id[CKPT_UUID_LEN + 1])
 {
@@ -284,6 +294,8 @@ static int own(struct ckpt_state *s, const char *store_id, const struct ckpt_ope
 		ckpt_state_add_node(s, ckpt_state_node_place(s, op->node), op->node, op->number);
 	if (!rc && a.kind == CKPT_ACT_MERGE)
 		set_merged(ckpt_table_find(s, id), a.merged);
+	if (!rc && (of_pull || a.kind == CKPT_ACT_MERGE) && ckpt_act_has_record(a.kind))
+		mark_unmerged(ckpt_table_find(s, id));
 	// A step that has its old name back stays a changed one: the new name may be on its way (REMOTE.md P6).
 	if (of_pull || a.kind == CKPT_ACT_MERGE)
 		end_what_is_shared(s);

@@ -40,6 +40,7 @@ enum ckpt_state_files {
 struct ckpt_state_version {
 	uint32_t version;
 	bool deleted, pinned, temporary;
+	bool unmerged; // of this node: it lacks changes that the remote's log had before it, and is never pushed by itself
 	enum ckpt_state_files files;
 	int64_t committed_ns;
 	struct ckpt_span record; // that says the rest: of this version, or of one before that had the same

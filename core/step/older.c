@@ -128,6 +128,7 @@ static int gather(void *arg, const struct ckpt_state_step *step)
 		if (rc)
 			break;
 		g->at[g->count - 1].last = v->version;
+		g->at[g->count - 1].unmerged |= v->unmerged;
 		g->at[g->count - 1].repacked |= v->files == CKPT_FILES_REPACKED;
 		if (!v->deleted)
 			g->at[g->count - 1].says = v->version;
@@ -201,6 +202,20 @@ int ckpt_older_open(struct ckpt_step *step, uint32_t number, struct ckpt_version
 int ckpt_older_open_expired(struct ckpt_step *step, uint32_t number, struct ckpt_version **ret_version)
 {
 	return open_number(step, number, true, ret_version);
+}
+
+int ckpt_older_unsent(struct ckpt_step *step, uint32_t sent, struct ckpt_older *ret_state)
+{
+	CLEANUP_FREE struct ckpt_older *list = NULL;
+	size_t count;
+	int rc = ckpt_older_list(step, &list, &count);
+
+	for (size_t i = 0; i + 1 < count && !rc; i++)
+		if (list[i].first > sent && list[i].says && !list[i].expired && !list[i].unmerged) {
+			*ret_state = list[i];
+			return 0;
+		}
+	return rc ? rc : -ENOENT;
 }
 
 // --- Packs ----------------------------------------------------------------------------------------------------------------

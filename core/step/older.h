@@ -22,6 +22,7 @@ struct ckpt_older {
 	uint32_t node;        // that made them, as of core/state/state.h
 	bool edited;          // an edit made them; else a save, or a version that was restored
 	bool repacked;        // bytes were moved, or got their seals, by one of the versions
+	bool unmerged;        // it lacks changes of other nodes that a later version has (core/state/state.h)
 	bool over;            // rule 1
 	bool expired;         // any of the rules
 };
@@ -38,6 +39,10 @@ int ckpt_older_open_expired(struct ckpt_step *step, uint32_t number, struct ckpt
 // had its name before and that it took the place of. References.
 int ckpt_older_find(struct ckpt_step *step, int64_t number, struct ckpt_step **ret_step,
 		    struct ckpt_version **ret_version);
+
+// The oldest state of those that the remote's log is to have by themselves: none of them is current, or has expired, or is unmerged. sent: the
+// newest version that it has. -ENOENT: there is none, and the current one is next.
+int ckpt_older_unsent(struct ckpt_step *step, uint32_t sent, struct ckpt_older *ret_state);
 
 // Calls fn with the manifests of older versions that, together, need each pack that such a version needs. Ends with its first answer that is not 0.
 // -EBADMSG, -ENOMEM, ...: one cannot be read.

@@ -54,6 +54,7 @@ struct cooling {
 	bool *bad;   // by index of the entry: it was told that the file is
 	unsigned bad_count;
 	bool any; // chunk that is elsewhere by the version that is being made
+	bool older; // than the current one is the version: its raw files may be removed meanwhile
 };
 
 // --- Masters ------------------------------------------------------------------------------------------------------------
@@ -372,7 +373,7 @@ static void complain(struct cooling *c, uint32_t index)
 {
 	char path[PATH_MAX] = "a file";
 
-	if (ckpt_step_state(c->step) != CKPT_STEP_COMMITTED)
+	if (c->older || ckpt_step_state(c->step) != CKPT_STEP_COMMITTED)
 		return; // it was removed meanwhile, with its files
 	ckpt_manifest_path(c->m, index, path, sizeof(path));
 	ckpt_errlog_add(c->step->store->errlog, c->step->name, -EIO,
@@ -445,6 +446,8 @@ static int cool_those_in_hand(struct cooling *c)
 		ckpt_manifest_entry(c->m, i, &e);
 		if (!e.bytes || e.type != CKPT_ENTRY_FILE || ckpt_manifest_first_link(c->m, i) != i || c->bad[i])
 			continue;
+		if (c->older && e.content == CKPT_CONTENT_CHUNKS)
+			continue; // its raw file stays: nothing is read back
 		rc = !ckpt_manifest_seal(c->m, i, &seal) ? -ENODATA
 		     : any_in_hand(c, &seal)             ? cool_file(c, &e, &seal)
 							 : 0;
@@ -581,22 +584,30 @@ static void settle_packs(struct cooling *c, int rc)
 		all_named(c->step);
 }
 
-static int cool(struct cooling *c)
+// What no version names would keep a full disk full until it is old enough to go as garbage.
+static int pack_files(struct cooling *c)
 {
-	int rc = ckpt_step_state(c->step) == CKPT_STEP_COMMITTED ? ckpt_step_manifest(c->step, &c->m) : -ESTALE;
+	int rc;
 
 	ckpt_dedupe_look(c->step->store);
-	if (!rc)
-		rc = ckpt_packing_init(&c->packing, c->step->store, c->how->pack_bytes);
+	rc = ckpt_packing_init(&c->packing, c->step->store, c->how->pack_bytes);
 	c->packing.told = c->how->put;
 	c->packing.told_arg = c->how->arg;
 	if (!rc)
 		rc = cool_files(c);
-	// No version names what was put, and it would keep the disk full until it is old enough to go as garbage.
-	if (ckpt_is_full(rc)) {
+	if (ckpt_is_full(rc))
 		ckpt_packing_drop(&c->packing);
+	return rc;
+}
+
+static int cool(struct cooling *c)
+{
+	int rc = ckpt_step_state(c->step) == CKPT_STEP_COMMITTED ? ckpt_step_manifest(c->step, &c->m) : -ESTALE;
+
+	if (!rc)
+		rc = pack_files(c);
+	if (ckpt_is_full(rc))
 		return rc;
-	}
 	if (!rc)
 		rc = put(c);
 	settle_packs(c, rc);
@@ -671,6 +682,62 @@ int ckpt_cool(struct ckpt_step *step, const struct ckpt_tier_how *how, struct ck
 	cooling_done(&c);
 	return rc;
 }
+
+// --- Of an older version ------------------------------------------------------------------------------------------------
+
+static int make_packed(struct cooling *c, struct ckpt_manifest **ret_manifest)
+{
+	struct ckpt_edit d = {.step = c->step,
+			      .same_files = true,
+			      .locate = locate,
+			      .base = base,
+			      .arg = c,
+			      .m = ckpt_manifest_ref(c->m)};
+	int rc = ckpt_edit_copy(&d, 0);
+
+	if (!rc)
+		rc = ckpt_edit_make(&d);
+	if (!rc)
+		*ret_manifest = TAKE_PTR(d.next);
+	ckpt_edit_done(&d);
+	return rc;
+}
+
+static int cool_older(struct cooling *c, struct ckpt_manifest **ret_manifest)
+{
+	int rc = pack_files(c);
+
+	if (!rc && c->bad_count)
+		rc = -EIO;
+	if (!rc)
+		rc = make_packed(c, ret_manifest);
+	if (!ckpt_is_full(rc))
+		ckpt_packing_leave(&c->packing, c->step);
+	return rc;
+}
+
+int ckpt_cool_older(struct ckpt_step *step, struct ckpt_manifest *m, const struct ckpt_tier_how *how,
+		    struct ckpt_packing *ret_packing, struct ckpt_manifest **ret_manifest)
+{
+	struct ckpt_tier_done done = {0};
+	struct cooling c = {.step = step, .how = how, .done = &done, .master_fd = -1, .older = true};
+	int rc = take_turn(step->store, how);
+
+	if (rc)
+		return rc;
+	c.m = ckpt_manifest_ref(m);
+	rc = cool_older(&c, ret_manifest);
+	ckpt_lock_drop(&ckpt_cool_turn_of(step->store)->lock);
+	if (!rc) {
+		*ret_packing = c.packing;
+		ret_packing->told = NULL;
+		c.packing = (struct ckpt_packing){0};
+	}
+	cooling_done(&c);
+	return rc;
+}
+
+// --- Sealed first -------------------------------------------------------------------------------------------------------
 
 static void take(struct ckpt_step *step)
 {

@@ -516,6 +516,16 @@ static int seal_some(struct reading *r)
 	return rc;
 }
 
+static void reading_done(struct reading *r)
+{
+	ckpt_manifest_unref(r->m);
+	free(r->files);
+	for (unsigned i = 0; i < READERS_MAX; i++) {
+		free(r->readers[i].chunks);
+		free(r->readers[i].buf);
+	}
+}
+
 int ckpt_seal(struct ckpt_step *step, const struct ckpt_seal_how *how)
 {
 	struct reading r = {.step = step, .how = how};
@@ -527,12 +537,56 @@ int ckpt_seal(struct ckpt_step *step, const struct ckpt_seal_how *how)
 		if (!rc && !done && r.m)
 			rc = seal_some(&r);
 	}
-	ckpt_manifest_unref(r.m);
-	free(r.files);
-	for (unsigned i = 0; i < READERS_MAX; i++) {
-		free(r.readers[i].chunks);
-		free(r.readers[i].buf);
+	reading_done(&r);
+	return rc;
+}
+
+// --- Of an older version ------------------------------------------------------------------------------------------------
+
+static int make_sealed(struct reading *r)
+{
+	struct ckpt_edit d = {.step = r->step, .same_files = true, .m = ckpt_manifest_ref(r->m)};
+	bool any = false;
+	int rc = ckpt_edit_copy(&d, 0);
+
+	if (!rc)
+		rc = give_seals(r, &d, &any);
+	if (!rc)
+		rc = ckpt_edit_make(&d);
+	if (!rc) {
+		ckpt_manifest_unref(r->m);
+		r->m = TAKE_PTR(d.next);
 	}
+	ckpt_edit_done(&d);
+	return rc;
+}
+
+// Entries keep their places, so that the next round goes on behind.
+static int seal_some_older(struct reading *r)
+{
+	int rc = plan(r);
+
+	if (!rc && r->file_count)
+		rc = read_planned(r);
+	if (!rc && r->bad)
+		rc = -EIO;
+	if (!rc && r->file_count)
+		rc = make_sealed(r);
+	forget(r);
+	return rc;
+}
+
+int ckpt_seal_older(struct ckpt_step *step, struct ckpt_manifest *m, const struct ckpt_seal_how *how,
+		    struct ckpt_manifest **ret_manifest)
+{
+	struct reading r = {.step = step, .how = how, .m = ckpt_manifest_ref(m)};
+	int rc = 0;
+
+	while (!rc && r.next < ckpt_manifest_count(r.m))
+		rc = seal_some_older(&r);
+	if (!rc)
+		*ret_manifest = TAKE_PTR(r.m);
+	reading_done(&r);
 	return rc;
 }
 

@@ -26,5 +26,9 @@ struct ckpt_seal_how {
 // ... Failures but the first three are in the error log, and the step is as it was, or some more of its files are sealed.
 int ckpt_seal(struct ckpt_step *step, const struct ckpt_seal_how *how);
 
+// The same of an older version (core/step/older.h), by its manifest; nothing is put, and nothing said. Its raw files may be removed meanwhile: -EIO.
+int ckpt_seal_older(struct ckpt_step *step, struct ckpt_manifest *m, const struct ckpt_seal_how *how,
+		    struct ckpt_manifest **ret_manifest);
+
 // The SHA-256 of a file's bytes; false: it is not known, or e is no file.
 bool ckpt_seal_sha256(const struct ckpt_manifest *m, const struct ckpt_entry *e, uint8_t ret_digest[CKPT_SHA256_LEN]);

@@ -1,0 +1,391 @@
+// Versions of a step that a node makes between two pushes: each that can be restored there is in the remote, and can be restored elsewhere.
+#include "tests/support/two_nodes.h"
+#include "tests/support/hooks.h"
+#include "core/save/restore.h"
+
+#define S_NS INT64_C(1000000000)
+#define HOUR_NS (3600 * S_NS)
+#define OTHER "2000"
+#define VERSIONS_MAX 64
+
+static int64_t (*real_now)(void);
+static int64_t ahead_ns;
+
+static int64_t later(void)
+{
+	return real_now() + __atomic_load_n(&ahead_ns, __ATOMIC_RELAXED);
+}
+
+static void go_ahead(int64_t ns)
+{
+	__atomic_add_fetch(&ahead_ns, ns, __ATOMIC_RELAXED);
+}
+
+static void setup_versions(void)
+{
+	ahead_ns = 0;
+	real_now = ckpt_hooks.now_ns;
+	ckpt_hook_set(now_ns, later);
+	setup();
+}
+
+static void teardown_versions(void)
+{
+	teardown();
+	ckpt_hook_set(now_ns, real_now);
+}
+
+// --- Acts -----------------------------------------------------------------------------------------------------------------
+
+static void put_raw(struct ckpt_step *step, const char *text, char ret_raw[CKPT_AMENDING_RAW_MAX])
+{
+	CLEANUP_FD int dirfd = ckpt_session_open(step), fd = -1;
+
+	ck_ok(ckpt_amending_raw_name(ret_raw));
+	fd = ckpt_sys.open(dirfd, ret_raw, O_RDWR | O_CREAT | O_EXCL, 0644);
+	ck_ok(fd);
+	ck_assert_int_eq(ckpt_sys.pwrite(fd, text, strlen(text), 0), strlen(text));
+}
+
+// An edit, so long after the one before.
+static void edit_later(const struct node *n, const char *name, const char *path, const char *text, int64_t ns)
+{
+	struct ckpt_step *step = find(n, name);
+	char raw[CKPT_AMENDING_RAW_MAX];
+
+	go_ahead(ns);
+	put_raw(step, text, raw);
+	ck_ok(ckpt_amend_replace(step, path, raw));
+	ckpt_step_unref(step);
+}
+
+static void save(const struct node *n, const char *name, const char *text)
+{
+	struct ckpt_step *step = ckpt_staged_begin(n->store, name);
+
+	close(ckpt_staged_put(step, "config.json", text));
+	close(ckpt_staged_put(step, "other.json", "of the save"));
+	ck_ok(ckpt_commit(step, &ckpt_staged_plain));
+	ckpt_step_unref(step);
+}
+
+// --- Questions ------------------------------------------------------------------------------------------------------------
+
+// What config.json of all versions of the step says that can be opened on this node, the oldest first: each and a comma. Bytes are read.
+static const char *texts(const struct node *n, const char *name)
+{
+	static char said[VERSIONS_MAX * 64];
+	struct ckpt_step *step = find(n, name), *at;
+	struct ckpt_version *v;
+	char all[sizeof(said)] = "";
+
+	for (int64_t i = 0; !ckpt_older_find(step, i, &at, &v); i--) {
+		struct ckpt_manifest *m;
+		char have[64] = "";
+		uint32_t index;
+
+		ck_ok(ckpt_step_read_manifest(at, &v->is, &m));
+		ck_ok(ckpt_manifest_lookup(m, "config.json", &index));
+		ck_ok(ckpt_staged_read(at, m, index, have, sizeof(have) - 1));
+		snprintf(said, sizeof(said), "%s,%s", have, all);
+		strcpy(all, said);
+		ckpt_manifest_unref(m);
+		ckpt_version_unref(v);
+		ckpt_step_unref(at);
+	}
+	ckpt_step_unref(step);
+	strcpy(said, all);
+	return said;
+}
+
+// A node that begins with nothing has them from the remote alone.
+static void check_elsewhere(const char *name, const char *wants)
+{
+	struct node c = {0};
+
+	open_node(&c);
+	while (pull_next(&c))
+		;
+	follow(&c);
+	ck_assert_str_eq(texts(&c, name), wants);
+	close_node(&c);
+}
+
+static void push_all(struct node *n)
+{
+	work(n);
+	WAIT_UNTIL(is_idle(n));
+}
+
+// --- Edits ----------------------------------------------------------------------------------------------------------------
+
+START_TEST(edits_before_the_first_push_are_versions_everywhere)
+{
+	static const char all[] = "1,2,3,4,";
+
+	save(&b, OTHER, "1");
+	edit_later(&b, OTHER, "config.json", "2", 60 * S_NS);
+	edit_later(&b, OTHER, "config.json", "3", 60 * S_NS);
+	edit_later(&b, OTHER, "config.json", "4", 60 * S_NS);
+	ck_assert_str_eq(texts(&b, OTHER), all);
+	push_all(&b);
+	ck_assert_str_eq(texts(&b, OTHER), all);
+	check_elsewhere(OTHER, all);
+	WAIT_UNTIL(position(&a) == position(&b));
+	WAIT_UNTIL(has_text(&a, OTHER, "config.json", "4"));
+	ck_assert_str_eq(texts(&a, OTHER), all);
+	ck_assert_uint_eq(ckpt_save_errors(b.store, OTHER), 0);
+}
+END_TEST
+
+START_TEST(edits_between_two_pushes_are_versions_everywhere)
+{
+	static const char all[] = "of the save,2,3,4,";
+
+	edit_later(&b, NAME, "config.json", "2", 60 * S_NS);
+	edit_later(&b, NAME, "config.json", "3", 60 * S_NS);
+	edit_later(&b, NAME, "config.json", "4", 60 * S_NS);
+	push_all(&b);
+	ck_assert_str_eq(texts(&b, NAME), all);
+	check_elsewhere(NAME, all);
+}
+END_TEST
+
+// A version is the same one on each node: that which a user has noted can be restored anywhere.
+START_TEST(version_keeps_its_number_and_time)
+{
+	struct ckpt_older *here, *there;
+	size_t here_count, there_count;
+	struct ckpt_step *step;
+	struct node c = {0};
+
+	save(&b, OTHER, "1");
+	edit_later(&b, OTHER, "config.json", "2", 60 * S_NS);
+	edit_later(&b, OTHER, "config.json", "3", 60 * S_NS);
+	step = find(&b, OTHER);
+	ck_ok(ckpt_older_list(step, &here, &here_count));
+	ckpt_step_unref(step);
+	push_all(&b);
+	open_node(&c);
+	while (pull_next(&c))
+		;
+	follow(&c);
+	step = find(&c, OTHER);
+	ck_ok(ckpt_older_list(step, &there, &there_count));
+	ckpt_step_unref(step);
+	ck_assert_uint_eq(here_count, 3);
+	ck_assert_uint_eq(there_count, 3);
+	for (size_t i = 0; i < here_count; i++) {
+		ck_assert_int_eq(there[i].made_ns, here[i].made_ns);
+		ck_assert_int_eq(there[i].edited, here[i].edited);
+		if (i + 1 < here_count) // the current one was packed, which is a version
+			ck_assert_uint_eq(there[i].says, here[i].says);
+	}
+	free(here);
+	free(there);
+	close_node(&c);
+}
+END_TEST
+
+// Those that are thinned here are not sent.
+START_TEST(edits_that_are_thinned_are_one_version)
+{
+	save(&b, OTHER, "1");
+	edit_later(&b, OTHER, "config.json", "2", 60 * S_NS);
+	edit_later(&b, OTHER, "config.json", "3", S_NS);
+	edit_later(&b, OTHER, "config.json", "4", S_NS);
+	edit_later(&b, OTHER, "config.json", "5", 60 * S_NS);
+	push_all(&b);
+	check_elsewhere(OTHER, "1,4,5,");
+}
+END_TEST
+
+static uint64_t entries_of(struct node *n)
+{
+	uint64_t before = position(n);
+
+	push_all(n);
+	return position(n) - before;
+}
+
+// A file that grows every few seconds while the remote is away for hours is few versions then.
+START_TEST(flood_of_edits_is_few_versions)
+{
+	char text[16];
+
+	save(&b, OTHER, "1");
+	for (unsigned i = 0; i < 40; i++) {
+		snprintf(text, sizeof(text), "%u", i);
+		edit_later(&b, OTHER, "config.json", text, 600 * S_NS);
+	}
+	go_ahead(2 * HOUR_NS);
+	ck_assert_uint_le(entries_of(&b), 10);
+	check_elsewhere(OTHER, texts(&b, OTHER));
+}
+END_TEST
+
+START_TEST(version_that_was_restored_is_no_edit)
+{
+	struct ckpt_step *step;
+	struct ckpt_older *list;
+	size_t count;
+
+	edit_later(&b, NAME, "config.json", "2", 60 * S_NS);
+	step = find(&b, NAME);
+	go_ahead(60 * S_NS);
+	ck_ok(ckpt_older_list(step, &list, &count));
+	ck_ok(ckpt_restore(step, list[0].says));
+	free(list);
+	ckpt_step_unref(step);
+	edit_later(&b, NAME, "config.json", "4", 60 * S_NS);
+	push_all(&b);
+	WAIT_UNTIL(position(&a) == position(&b));
+	WAIT_UNTIL(has_text(&a, NAME, "config.json", "4"));
+	ck_assert_str_eq(texts(&a, NAME), "of the save,2,of the save,4,");
+	step = find(&a, NAME);
+	ck_ok(ckpt_older_list(step, &list, &count));
+	ckpt_step_unref(step);
+	ck_assert_uint_eq(count, 4);
+	ck_assert(list[1].edited && !list[2].edited && list[3].edited);
+	free(list);
+}
+END_TEST
+
+// --- What cannot be sent ----------------------------------------------------------------------------------------------------
+
+// The raw file of the version that is so many states ago.
+static void lose(const struct node *n, const char *name, int64_t ago)
+{
+	struct ckpt_step *step = find(n, name), *at;
+	char path[CKPT_RAW_PATH_MAX];
+	struct ckpt_manifest *m;
+	struct ckpt_version *v;
+	uint32_t index;
+
+	ck_ok(ckpt_older_find(step, -ago, &at, &v));
+	ck_ok(ckpt_step_read_manifest(at, &v->is, &m));
+	ck_ok(ckpt_manifest_lookup(m, "config.json", &index));
+	ck_ok(ckpt_step_raw_path(at, m, index, path, sizeof(path)));
+	ck_ok(ckpt_sys.unlink(n->store->sessions_fd, path, 0));
+	ckpt_manifest_unref(m);
+	ckpt_version_unref(v);
+	ckpt_step_unref(at);
+	ckpt_step_unref(step);
+}
+
+START_TEST(version_whose_files_are_gone_is_passed_over)
+{
+	save(&b, OTHER, "1");
+	edit_later(&b, OTHER, "config.json", "2", 60 * S_NS);
+	edit_later(&b, OTHER, "config.json", "3", 60 * S_NS);
+	edit_later(&b, OTHER, "config.json", "4", 60 * S_NS);
+	lose(&b, OTHER, _i ? 3 : 2);
+	push_all(&b);
+	check_elsewhere(OTHER, _i ? "2,3,4," : "1,3,4,");
+	ck_assert_uint_eq(ckpt_save_errors(b.store, "is not uploaded: its files on this node cannot be read"), 1);
+}
+END_TEST
+
+// --- Other nodes --------------------------------------------------------------------------------------------------------------
+
+// Versions of before lack the other's change: none of them is ever the newest of the log, which would undo it.
+START_TEST(versions_that_lack_another_nodes_change_are_not_sent)
+{
+	struct node c = {0};
+
+	edit_later(&b, NAME, "config.json", "2", 60 * S_NS);
+	edit_later(&b, NAME, "config.json", "3", 60 * S_NS);
+	edit_and_push(&a, "other.json", "of a");
+	take_in(&b, _i);
+	edit_later(&b, NAME, "config.json", "4", 60 * S_NS);
+	edit_later(&b, NAME, "config.json", "5", 60 * S_NS);
+	push_all(&b);
+	WAIT_UNTIL(position(&a) == position(&b));
+	WAIT_UNTIL(has_text(&a, NAME, "config.json", "5"));
+	check(NAME, "other.json", "of a");
+	open_node(&c);
+	while (pull_next(&c)) {
+		follow(&c);
+		if (has_text(&c, NAME, "config.json", "of the save"))
+			continue;
+		ck_assert(has_text(&c, NAME, "other.json", "of a"));
+	}
+	ck_assert(has_text(&c, NAME, "config.json", "5"));
+	close_node(&c);
+	check_no_conflict(&a);
+}
+END_TEST
+
+// Another one comes when some of them are there.
+START_TEST(edit_of_another_node_comes_between)
+{
+	for (unsigned i = 0; i < 6; i++) {
+		char text[8];
+
+		snprintf(text, sizeof(text), "%u", i);
+		edit_later(&b, NAME, "config.json", text, 60 * S_NS);
+	}
+	work(&b);
+	edit_and_push(&a, "other.json", "of a");
+	WAIT_UNTIL(is_idle(&a) && is_idle(&b) && position(&a) == position(&b));
+	WAIT_UNTIL(has_text(&a, NAME, "config.json", "5") && has_text(&b, NAME, "other.json", "of a"));
+	meet(NAME);
+	check_no_conflict(&a);
+}
+END_TEST
+
+// --- The end of the process ---------------------------------------------------------------------------------------------------
+
+static void reopen_node(struct node *n)
+{
+	char why[CKPT_OBJECTS_WHY_MAX], dir[PATH_MAX];
+	CLEANUP_FREE char *path = NULL;
+
+	strcpy(dir, n->dir);
+	close_node(n);
+	strcpy(n->dir, dir);
+	setenv("CKPTFS_WORK_DIR", dir, 1);
+	ck_ok(ckpt_remote_place(&(struct ckpt_remote_at){.url = url, .make = true}, &path, why));
+	ck_ok(ckpt_store_open(path, CKPT_STORE_WRITE, NULL, &n->store));
+}
+
+START_TEST(push_goes_on_after_a_restart)
+{
+	uint64_t before = position(&b);
+
+	save(&b, OTHER, "1");
+	for (unsigned i = 2; i < 8; i++) {
+		char text[8];
+
+		snprintf(text, sizeof(text), "%u", i);
+		edit_later(&b, OTHER, "config.json", text, 60 * S_NS);
+	}
+	work(&b);
+	WAIT_UNTIL(position(&b) > before + 1);
+	reopen_node(&b);
+	push_all(&b);
+	check_elsewhere(OTHER, "1,2,3,4,5,6,7,");
+	ck_assert_str_eq(texts(&b, OTHER), "1,2,3,4,5,6,7,");
+}
+END_TEST
+
+int main(void)
+{
+	Suite *suite = suite_create("remote_versions");
+	TCase *tcase = tcase_create("versions");
+
+	tcase_add_checked_fixture(tcase, setup_versions, teardown_versions);
+	tcase_add_test(tcase, edits_before_the_first_push_are_versions_everywhere);
+	tcase_add_test(tcase, edits_between_two_pushes_are_versions_everywhere);
+	tcase_add_test(tcase, version_keeps_its_number_and_time);
+	tcase_add_test(tcase, edits_that_are_thinned_are_one_version);
+	tcase_add_test(tcase, flood_of_edits_is_few_versions);
+	tcase_add_test(tcase, version_that_was_restored_is_no_edit);
+	tcase_add_loop_test(tcase, version_whose_files_are_gone_is_passed_over, 0, 2);
+	tcase_add_loop_test(tcase, versions_that_lack_another_nodes_change_are_not_sent, 0, WAYS);
+	tcase_add_test(tcase, edit_of_another_node_comes_between);
+	tcase_add_test(tcase, push_goes_on_after_a_restart);
+	tcase_set_timeout(tcase, 60);
+	suite_add_tcase(suite, tcase);
+	return ckpt_suite_run(suite);
+}
