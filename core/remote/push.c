@@ -20,6 +20,10 @@ struct item {
 	uint32_t sent;    // the last one that the remote's log has; 0: none
 	bool older;       // than the current one is the version (push_older.h)
 	bool edited;      // and an edit made it
+	bool last;        // the current one of a step in whose place another was saved
+	bool in_trash;    // of the remote: this node's changes go to the step that took its place (core/save/reunite.h)
+	uint32_t deleted_by;
+	enum ckpt_act_kind first; // of its acts, as the state has it
 	uint64_t number, place;
 	size_t count;
 	struct ckpt_act acts[CKPT_DIFFERENCE_MAX];
@@ -43,10 +47,11 @@ struct choice {
 	struct ckpt_put_off *put_off; // NULL: none is
 };
 
-static bool is_put_off(const struct choice *c, const char *id)
+// One that was saved over meanwhile is another thing to push, and goes before the one that took its place.
+static bool is_put_off(const struct choice *c, const char *id, uint64_t number)
 {
 	for (size_t i = 0; c->put_off && i < c->put_off->count; i++)
-		if (!strcmp(c->put_off->ids[i], id))
+		if (!strcmp(c->put_off->ids[i], id) && c->put_off->numbers[i] == number)
 			return true;
 	return false;
 }
@@ -62,9 +67,9 @@ static bool is_trash(const struct ckpt_state_step *changed)
 	return !changed->gone && changed->deleted_by && changed->shared && changed->shared->deleted_by;
 }
 
-static bool goes_before(const struct ckpt_state_step *a, const struct ckpt_state_step *b)
+static bool goes_before(const struct ckpt_state *s, const struct ckpt_state_step *a, const struct ckpt_state_step *b)
 {
-	return is_trash(a) != is_trash(b) ? is_trash(b) : ckpt_state_place(a) < ckpt_state_place(b);
+	return is_trash(a) != is_trash(b) ? is_trash(b) : ckpt_state_place(s, a) < ckpt_state_place(s, b);
 }
 
 static const struct ckpt_state_step *first(const struct choice *c, const struct ckpt_state *state, bool stuck)
@@ -75,9 +80,11 @@ static const struct ckpt_state_step *first(const struct choice *c, const struct 
 	struct ckpt_state_step *const *changed = ckpt_state_changed(state, &count);
 
 	for (size_t i = 0; i < count; i++)
-		if (!is_put_off(c, changed[i]->id) && !ckpt_failure_waits(c->failed, changed[i]->id) &&
-		    !(c->keeps_deleted && is_deletion(changed[i])) && !(c->leaves_trash && is_trash(changed[i])) &&
-		    ckpt_state_difference(state, changed[i], stuck, acts) && (!found || goes_before(changed[i], found)))
+		if (!is_put_off(c, changed[i]->id, changed[i]->latest) &&
+		    !ckpt_failure_waits(c->failed, changed[i]->id) && !(c->keeps_deleted && is_deletion(changed[i])) &&
+		    !(c->leaves_trash && is_trash(changed[i])) &&
+		    ckpt_state_difference(state, changed[i], stuck, acts) &&
+		    (!found || goes_before(state, changed[i], found)))
 			found = changed[i];
 	return found;
 }
@@ -87,16 +94,19 @@ uint64_t ckpt_push_place(const struct ckpt_state *state, const struct ckpt_failu
 	const struct choice all = {.failed = failed, .keeps_deleted = keeps_deleted, .leaves_trash = true};
 	const struct ckpt_state_step *step = first(&all, state, false);
 
-	return step ? ckpt_state_place(step) : UINT64_MAX;
+	return step ? ckpt_state_place(state, step) : UINT64_MAX;
 }
 
 // Versions that come behind an older one change nothing of that, but a step that has another name or is deleted is another thing to push.
-static bool is_as_chosen(const struct item *it, const struct ckpt_state_step *step)
+static bool is_as_chosen(const struct item *it, const struct ckpt_state *state, const struct ckpt_state_step *step)
 {
+	struct ckpt_act acts[CKPT_DIFFERENCE_MAX];
+
 	if (!it->older)
 		return step->latest == it->number;
-	return !step->gone && !step->deleted_by && !strcmp(step->is.name, it->name) &&
-	       ckpt_state_version(step, it->version);
+	return !step->gone && step->deleted_by == it->deleted_by && !strcmp(step->is.name, it->name) &&
+	       ckpt_state_version(step, it->version) && ckpt_state_difference(state, step, false, acts) == it->count &&
+	       acts[0].kind == it->first;
 }
 
 // It was chosen as it is now; what was expired meanwhile is not to come back.
@@ -108,7 +118,7 @@ static int is_still(void *arg, const struct ckpt_state *state)
 
 	for (size_t i = 0; i < count; i++)
 		if (!strcmp(changed[i]->id, it->id))
-			return is_as_chosen(it, changed[i]) && !ckpt_state_is_left_out(state, changed[i]);
+			return is_as_chosen(it, state, changed[i]) && !ckpt_state_is_left_out(state, changed[i]);
 	return 0;
 }
 
@@ -124,12 +134,15 @@ static int choose(void *arg, const struct ckpt_state *state)
 	if (!step)
 		return 0;
 	it->count = ckpt_state_difference(state, step, stuck, it->acts);
+	it->first = it->acts[0].kind;
 	memcpy(it->id, step->id, sizeof(it->id));
 	memcpy(it->name, step->is.name, sizeof(it->name));
 	it->version = step->is.version;
 	it->sent = step->shared ? ckpt_state_last(step->shared) : 0;
 	it->number = step->latest;
-	it->place = ckpt_state_place(step);
+	it->deleted_by = step->deleted_by;
+	it->in_trash = step->shared && step->shared->deleted_by;
+	it->place = ckpt_state_place(state, step);
 	return 1;
 }
 
@@ -300,15 +313,16 @@ static int choose_version(struct attempt *a, struct item *it)
 {
 	uint32_t before;
 	struct ckpt_act *act = change_of_files(it, &before);
-	struct ckpt_step *step = act ? ckpt_step_of_session(a->of->store, it->id) : NULL;
+	struct ckpt_step *step = act && !it->in_trash ? ckpt_step_of_session(a->of->store, it->id) : NULL;
 	struct ckpt_older state;
 	int rc = step ? ckpt_push_older_next(a->of->older, step, before, &state) : -ENOENT;
 
 	a->is_local = false;
 	ckpt_step_unref(step);
+	it->last = step && rc == -ENOENT && it->deleted_by;
+	it->older = !rc || it->last;
 	if (rc)
 		return rc == -ENOENT ? 0 : rc;
-	it->older = true;
 	it->edited = state.edited;
 	it->version = act->version = state.says;
 	if (act->kind == CKPT_ACT_AMEND && !state.edited)
@@ -442,7 +456,8 @@ static int put_off(struct choice *c)
 
 	if (put_off->count == ARRAY_LEN(put_off->ids))
 		return 0;
-	memcpy(put_off->ids[put_off->count++], c->item->id, sizeof(c->item->id));
+	memcpy(put_off->ids[put_off->count], c->item->id, sizeof(c->item->id));
+	put_off->numbers[put_off->count++] = c->item->number;
 	return 1;
 }
 
@@ -464,9 +479,11 @@ static int end_older(struct attempt *a, struct choice *c, int rc)
 {
 	bool waits = rc == -ESTALE || (a->is_local && ckpt_is_full(rc) && !c->item->edited);
 
-	return waits	     ? put_off(c)
-	       : a->is_local || rc == -ENODATA ? pass_over_version(a, c->item, rc)
-					       : rc;
+	if (waits)
+		return put_off(c);
+	if (!a->is_local && rc != -ENODATA)
+		return rc;
+	return c->item->last ? pass_over(a->of, c->item, rc) : pass_over_version(a, c->item, rc);
 }
 
 static int push(struct attempt *a, char *ret_name)
@@ -492,7 +509,7 @@ static int push(struct attempt *a, char *ret_name)
 			return 1;
 		if (it.older) {
 			rc = end_older(a, &c, rc);
-			if (rc == 1 && !is_put_off(&c, it.id))
+			if (rc == 1 && !is_put_off(&c, it.id, it.number))
 				return 1; // what waits for its packs begins anew
 			continue;
 		}

@@ -6,9 +6,10 @@
 #include "core/remote/remote.h"
 #include "core/log/log.h"
 
-// Steps that cannot be pushed now, passed over by one look: they are being changed or removed on this node.
+// Steps that cannot be pushed now, passed over by one look until they change: they are being changed or removed on this node.
 struct ckpt_put_off {
 	char ids[64][CKPT_UUID_LEN + 1];
+	uint64_t numbers[64]; // of their newest acts
 	size_t count;
 };
 
@@ -22,10 +23,10 @@ struct ckpt_push {
 	bool keeps_deleted;                     // deletions wait
 	int64_t *
 		tried_ns; // when the attempt before ended, or this process began (upload.h); is set to the end of this one
-	struct ckpt_hold *hold;       // of the step that was tried last
+	struct ckpt_hold *hold;        // of the step that was tried last
 	struct ckpt_push_older *older; // versions that are not the current one
-	struct ckpt_put_off *put_off; // set
-	int64_t *progressed_ns;       // when the remote has taken something last, monotonic; atomic
+	struct ckpt_put_off *put_off;  // set
+	int64_t *progressed_ns;        // when the remote has taken something last, monotonic; atomic
 };
 
 // The place (core/state/difference.h) of the first step that could be pushed now; UINT64_MAX: none could. Changes of a step that is in the

@@ -48,8 +48,7 @@ int ckpt_push_older_next(const struct ckpt_push_older *o, struct ckpt_step *step
 int ckpt_push_older_pass(struct ckpt_push_older *o, struct ckpt_step *step, uint32_t version, int error)
 {
 	struct ckpt_push_passed *p = passed_of(o, step->session);
-	int rc = p ? 0
-		   : ckpt_grow((void **)&o->passed, &o->passed_cap, o->passed_count + 1, sizeof(*o->passed));
+	int rc = p ? 0 : ckpt_grow((void **)&o->passed, &o->passed_cap, o->passed_count + 1, sizeof(*o->passed));
 
 	if (rc)
 		return rc;
@@ -59,10 +58,12 @@ int ckpt_push_older_pass(struct ckpt_push_older *o, struct ckpt_step *step, uint
 	}
 	p->version = version;
 	ckpt_errlog_add(step->store->errlog, step->name, error,
-			ckpt_is_full(error) ? "make room on this node's disk; the newest version is uploaded"
-					    : "`ckptfs verify` says which files are damaged; the newest version is uploaded",
-			ckpt_is_full(error) ? "version %u, which an edit made, is not uploaded: there is no room for its packs (%s)"
-					    : "version %u is not uploaded: its files on this node cannot be read (%s)",
+			ckpt_is_full(error)
+				? "make room on this node's disk; the newest version is uploaded"
+				: "`ckptfs verify` says which files are damaged; the newest version is uploaded",
+			ckpt_is_full(error)
+				? "version %u, which an edit made, is not uploaded: there is no room for its packs (%s)"
+				: "version %u is not uploaded: its files on this node cannot be read (%s)",
 			version, strerror(-error));
 	return 0;
 }
@@ -118,13 +119,15 @@ static bool borrow(void *arg, uint32_t index, const struct ckpt_manifest **ret_f
 {
 	const struct borrowing *b = arg;
 	struct ckpt_entry e;
+	uint32_t at;
 
 	ckpt_manifest_entry(b->m, index, &e);
 	if (e.content == CKPT_CONTENT_CHUNKS && !b->anew)
 		return false;
 	for (size_t i = 0; i < ARRAY_LEN(b->from); i++)
-		if (b->from[i] && find_same(b, index, b->from[i], ret_index)) {
+		if (b->from[i] && find_same(b, index, b->from[i], &at)) {
 			*ret_from = b->from[i];
+			*ret_index = at;
 			return true;
 		}
 	return false;

@@ -138,7 +138,7 @@ static void add_step(struct rows *rows, const struct ckpt_state *state, const st
 	memcpy(row->folder_id, c->is.folder_id, sizeof(row->folder_id));
 	memcpy(row->name, c->is.name, sizeof(row->name));
 	row->kind = count ? kind_of(acts, count) : kind_without_acts(c);
-	row->place = ckpt_state_place(c);
+	row->place = ckpt_state_place(state, c);
 	row->bytes = ckpt_state_has_changed_files(c) ? c->is.bytes : 0;
 	row->since_ns = since_of(c);
 	row->stuck = !count;

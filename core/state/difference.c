@@ -64,6 +64,18 @@ static bool is_replaced_by_a_changed_one(const struct ckpt_state *s, const struc
 	return ckpt_state_was_replaced(d->c) && there && there->since && !there->shared;
 }
 
+// Another step was saved in its place, and is not pushed yet: what the remote's log lacks of this one goes before it.
+static bool goes_before_its_successor(const struct ckpt_state *s, const struct ckpt_state_step *c)
+{
+	const struct ckpt_state_step *there;
+
+	if (c->gone || !ckpt_state_was_replaced(c) || !ckpt_state_has_changed_files(c) || ckpt_state_is_unmerged(c) ||
+	    (c->shared && c->shared->deleted_by))
+		return false;
+	there = ckpt_table_listed(s, c->is.folder_id, c->is.name);
+	return there && there->since && !there->shared && !ckpt_state_is_dropped(there);
+}
+
 // In the remote's log another step has the name of this one.
 static const struct ckpt_state_step *has_its_name(const struct ckpt_state *s, const struct ckpt_state_step *c)
 {
@@ -184,6 +196,16 @@ static void change(const struct ckpt_state *s, struct difference *d, bool stuck)
 	change_files_or_flags(d, theirs->is.temporary && !back);
 }
 
+// Its place is taken by the SAVE of the other one, with a higher version.
+static void change_before_its_successor(struct difference *d)
+{
+	uint32_t version = MAX(d->newest + 1, ckpt_state_newest(d->c));
+	enum ckpt_act_kind kind = kind_of(d->c);
+
+	if (kind == CKPT_ACT_AMEND && !has_other_name(d) && version < d->c->deleted_by)
+		add(d, kind, version);
+}
+
 static void change_or_delete(const struct ckpt_state *s, struct difference *d, bool stuck)
 {
 	if (d->c->gone)
@@ -192,6 +214,8 @@ static void change_or_delete(const struct ckpt_state *s, struct difference *d, b
 		change(s, d, stuck);
 	else if (!is_replaced_by_a_changed_one(s, d))
 		change_and_delete(d);
+	else if (goes_before_its_successor(s, d->c))
+		change_before_its_successor(d);
 }
 
 size_t ckpt_state_difference(const struct ckpt_state *s, const struct ckpt_state_step *c, bool stuck,
@@ -204,13 +228,13 @@ size_t ckpt_state_difference(const struct ckpt_state *s, const struct ckpt_state
 	if (c->shared) {
 		d.newest = ckpt_state_last(c->shared);
 		change_or_delete(s, &d, stuck);
-	} else if (!c->deleted_by && !c->gone) {
+	} else if ((!c->deleted_by && !c->gone) || goes_before_its_successor(s, c)) {
 		save(s, &d);
 	}
 	return d.count;
 }
 
-uint64_t ckpt_state_place(const struct ckpt_state_step *c)
+uint64_t ckpt_state_place(const struct ckpt_state *s, const struct ckpt_state_step *c)
 {
-	return c->gone || c->deleted_by ? c->latest : c->since;
+	return (c->gone || c->deleted_by) && !goes_before_its_successor(s, c) ? c->latest : c->since;
 }

@@ -10,11 +10,11 @@
 
 // In the order in which they are to be appended, at most CKPT_DIFFERENCE_MAX. One with a record has no record yet: it is that of the
 // step's newest version, with the number of the act. 0: nothing of it is to be pushed, for now: what is deleted here and was never
-// there; what was dropped; what another changed step will say; and what waits for a name which another changed step has left here, and not there yet.
+// there, unless another step took its place, which is pushed behind it; what was dropped; what another changed step will say; and what waits for a name which another changed step has left here, and not there yet.
 // stuck: all of them wait, since they have exchanged their names: one gets another name first.
 size_t ckpt_state_difference(const struct ckpt_state *state, const struct ckpt_state_step *changed, bool stuck,
 			     struct ckpt_act ret_acts[CKPT_DIFFERENCE_MAX]);
 // Its place in the order of what is pushed: the number of the act here before which nothing later may be pushed. A deletion stands
 // where it was made, since what came before it may have named the step; all else where the step's first change was. A save over a step that
-// was never pushed stands where that one did.
-uint64_t ckpt_state_place(const struct ckpt_state_step *changed);
+// was never pushed stands where that one did, and behind it: of two with one place the one that changed first goes first.
+uint64_t ckpt_state_place(const struct ckpt_state *state, const struct ckpt_state_step *changed);

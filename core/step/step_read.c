@@ -110,9 +110,15 @@ static int parse_checked(void *data, size_t len, const uint8_t sha256[32], struc
 	return 0;
 }
 
+static bool has_nonce_of(const struct ckpt_summary *sum, const struct ckpt_summary *is)
+{
+	return !memcmp(sum->nonce, is->nonce, sizeof(sum->nonce));
+}
+
+// The version may have come from the remote's log since the caller looked, with another manifest of the same files: it has the same nonce then.
 static bool is_of(const struct ckpt_summary *sum, const struct ckpt_summary *is)
 {
-	return !memcmp(sum->manifest_sha256, is->manifest_sha256, CKPT_SHA256_LEN);
+	return !memcmp(sum->manifest_sha256, is->manifest_sha256, CKPT_SHA256_LEN) || has_nonce_of(sum, is);
 }
 
 // -ESTALE: the version of this number has another manifest.
@@ -142,32 +148,42 @@ static int find_record(struct ckpt_step *step, const struct ckpt_summary *sum, s
 	return rc;
 }
 
-static int manifest_from_store(struct ckpt_step *step, const struct ckpt_summary *sum,
-			       struct ckpt_manifest **ret_manifest)
+static int manifest_object(struct ckpt_step *step, const struct ckpt_summary *sum, struct ckpt_manifest **ret_manifest)
 {
-	struct ckpt_record r;
+	char key[2 + 64 + 1] = "m/";
 	void *data = NULL;
 	size_t len = 0;
 	int rc;
 
-	if (sum->manifest_bytes <= CKPT_MANIFEST_EMBED_MAX) {
-		rc = find_record(step, sum, &r);
-		if (rc)
-			return rc;
-		data = TAKE_PTR(r.manifest);
-		len = r.manifest_len;
-		ckpt_record_done(&r);
-		if (!data)
-			return -EBADMSG;
-	} else {
-		char key[2 + 64 + 1] = "m/";
-
-		ckpt_hex(sum->manifest_sha256, 32, key + 2);
-		rc = ckpt_objects_get_all(step->store->objects, key, CKPT_MANIFEST_BYTES_MAX, &data, &len, NULL);
-		if (rc)
-			return rc == -ENOENT ? -EBADMSG : rc;
-	}
+	ckpt_hex(sum->manifest_sha256, 32, key + 2);
+	rc = ckpt_objects_get_all(step->store->objects, key, CKPT_MANIFEST_BYTES_MAX, &data, &len, NULL);
+	if (rc)
+		return rc == -ENOENT ? -EBADMSG : rc;
 	return parse_checked(data, len, sum->manifest_sha256, ret_manifest);
+}
+
+static int manifest_from_store(struct ckpt_step *step, const struct ckpt_summary *sum,
+			       struct ckpt_manifest **ret_manifest)
+{
+	const struct ckpt_summary *is = sum;
+	struct ckpt_record r;
+	void *data;
+	int rc;
+
+	if (sum->manifest_bytes > CKPT_MANIFEST_EMBED_MAX)
+		return manifest_object(step, sum, ret_manifest);
+	rc = find_record(step, sum, &r);
+	if (rc)
+		return rc;
+	if (has_nonce_of(sum, &r.summary))
+		is = &r.summary;
+	data = TAKE_PTR(r.manifest);
+	if (data)
+		rc = parse_checked(data, r.manifest_len, is->manifest_sha256, ret_manifest);
+	else
+		rc = is == sum ? -EBADMSG : manifest_object(step, is, ret_manifest);
+	ckpt_record_done(&r);
+	return rc;
 }
 
 // It may have come from afar, and is not asked for there again. Without memory it is.

@@ -53,7 +53,7 @@ struct cooling {
 	bool beside; // those with a master are in hand now, else all others
 	bool *bad;   // by index of the entry: it was told that the file is
 	unsigned bad_count;
-	bool any; // chunk that is elsewhere by the version that is being made
+	bool any;   // chunk that is elsewhere by the version that is being made
 	bool older; // than the current one is the version: its raw files may be removed meanwhile
 };
 

@@ -117,6 +117,26 @@ static void push_all(struct node *n)
 	WAIT_UNTIL(is_idle(n));
 }
 
+// The raw file of the version that is so many states ago.
+static void lose(const struct node *n, const char *name, int64_t ago)
+{
+	struct ckpt_step *step = find(n, name), *at;
+	char path[CKPT_RAW_PATH_MAX];
+	struct ckpt_manifest *m;
+	struct ckpt_version *v;
+	uint32_t index;
+
+	ck_ok(ckpt_older_find(step, -ago, &at, &v));
+	ck_ok(ckpt_step_read_manifest(at, &v->is, &m));
+	ck_ok(ckpt_manifest_lookup(m, "config.json", &index));
+	ck_ok(ckpt_step_raw_path(at, m, index, path, sizeof(path)));
+	ck_ok(ckpt_sys.unlink(n->store->sessions_fd, path, 0));
+	ckpt_manifest_unref(m);
+	ckpt_version_unref(v);
+	ckpt_step_unref(at);
+	ckpt_step_unref(step);
+}
+
 // --- Edits ----------------------------------------------------------------------------------------------------------------
 
 START_TEST(edits_before_the_first_push_are_versions_everywhere)
@@ -187,6 +207,28 @@ START_TEST(version_keeps_its_number_and_time)
 }
 END_TEST
 
+// Files have other places in the list of the version that is packed already, and the same size.
+START_TEST(files_beside_an_edited_one_are_not_taken_for_it)
+{
+	static const char *const added[] = {"added.json", "before.json"};
+	struct ckpt_step *step;
+	char raw[CKPT_AMENDING_RAW_MAX];
+
+	edit_later(&b, NAME, "config.json", "of an edit.", 60 * S_NS);
+	step = find(&b, NAME);
+	for (size_t i = 0; i < ARRAY_LEN(added); i++) {
+		go_ahead(60 * S_NS);
+		ck_ok(put_added(step, added[i], "of a file..", raw));
+		ck_ok(ckpt_amend_add(step, added[i]));
+		ckpt_amending_forget(step, added[i]);
+	}
+	ckpt_step_unref(step);
+	edit_later(&b, NAME, "config.json", "of another.", 60 * S_NS);
+	push_all(&b);
+	check_elsewhere(NAME, "of the save,of an edit.,of an edit.,of an edit.,of another.,");
+}
+END_TEST
+
 // Those that are thinned here are not sent.
 START_TEST(edits_that_are_thinned_are_one_version)
 {
@@ -251,27 +293,113 @@ START_TEST(version_that_was_restored_is_no_edit)
 }
 END_TEST
 
-// --- What cannot be sent ----------------------------------------------------------------------------------------------------
+// --- Saved again ------------------------------------------------------------------------------------------------------------
 
-// The raw file of the version that is so many states ago.
-static void lose(const struct node *n, const char *name, int64_t ago)
+static void save_over(const struct node *n, const char *name, const char *text)
 {
-	struct ckpt_step *step = find(n, name), *at;
-	char path[CKPT_RAW_PATH_MAX];
-	struct ckpt_manifest *m;
-	struct ckpt_version *v;
-	uint32_t index;
+	const struct ckpt_commit how = {.folder_id = "", .name = name, .event = "verb", .profile = "generic"};
+	struct ckpt_step *step, *replaced;
 
-	ck_ok(ckpt_older_find(step, -ago, &at, &v));
-	ck_ok(ckpt_step_read_manifest(at, &v->is, &m));
-	ck_ok(ckpt_manifest_lookup(m, "config.json", &index));
-	ck_ok(ckpt_step_raw_path(at, m, index, path, sizeof(path)));
-	ck_ok(ckpt_sys.unlink(n->store->sessions_fd, path, 0));
-	ckpt_manifest_unref(m);
-	ckpt_version_unref(v);
-	ckpt_step_unref(at);
+	go_ahead(60 * S_NS);
+	ck_ok(ckpt_replace_begin(n->store, "", name, 0755, getuid(), getgid(), getpid(), &step));
+	close(ckpt_staged_put(step, "config.json", text));
+	ck_ok(ckpt_replace_commit(step, &how, &replaced));
+	ckpt_step_unref(replaced);
 	ckpt_step_unref(step);
 }
+
+// _i: the first of the saves was pushed before.
+START_TEST(saves_over_a_step_are_versions_everywhere)
+{
+	static const char all[] = "1,2,3,4,5,6,";
+
+	save(&b, OTHER, "1");
+	if (_i)
+		push_all(&b);
+	edit_later(&b, OTHER, "config.json", "2", 60 * S_NS);
+	edit_later(&b, OTHER, "config.json", "3", 60 * S_NS);
+	save_over(&b, OTHER, "4");
+	save_over(&b, OTHER, "5");
+	edit_later(&b, OTHER, "config.json", "6", 60 * S_NS);
+	ck_assert_str_eq(texts(&b, OTHER), all);
+	push_all(&b);
+	ck_assert_str_eq(texts(&b, OTHER), all);
+	check_elsewhere(OTHER, all);
+	ck_assert_uint_eq(ckpt_save_errors(b.store, OTHER), 0);
+}
+END_TEST
+
+// As a client does that opens files of a step for writing: the next step begins with links to the files of this one.
+START_TEST(step_that_was_reopened_is_a_version_everywhere)
+{
+	struct ckpt_step *step, *staged;
+	char raw[CKPT_AMENDING_RAW_MAX];
+
+	edit_later(&b, NAME, "config.json", "2", 60 * S_NS);
+	go_ahead(60 * S_NS);
+	step = find(&b, NAME);
+	ck_ok(put_added(step, "new.json", "new", raw));
+	ck_ok(ckpt_amend_add(step, "new.json"));
+	ckpt_amending_forget(step, "new.json");
+	ckpt_step_unref(step);
+	go_ahead(60 * S_NS);
+	staged = reopen(&b);
+	edit(staged, "config.json", "3");
+	ck_ok(commit(staged));
+	ckpt_step_unref(staged);
+	push_all(&b);
+	check_elsewhere(NAME, "of the save,2,2,3,");
+	ck_assert(has_text(&b, NAME, "new.json", "new"));
+	ck_assert_uint_eq(ckpt_save_errors(b.store, NAME), 0);
+}
+END_TEST
+
+// The name is another node's by then: versions of before are not put under it, nor is anything lost of the save.
+START_TEST(save_over_a_step_whose_name_is_taken_goes_alone)
+{
+	struct ckpt_step *step;
+
+	save(&b, OTHER, "1");
+	save_over(&b, OTHER, "2");
+	save(&a, OTHER, "of a");
+	push_all(&a);
+	push_all(&b);
+	WAIT_UNTIL(position(&a) == position(&b));
+	WAIT_UNTIL((step = ckpt_step_find(a.store, "", copy_of(OTHER))));
+	ckpt_step_unref(step);
+	ck_assert(has_text(&a, copy_of(OTHER), "config.json", "2"));
+	ck_assert(has_text(&b, OTHER, "config.json", "of a"));
+}
+END_TEST
+
+// What is deleted after it was saved over is nowhere listed.
+START_TEST(step_that_is_deleted_takes_what_it_had_replaced_with_it)
+{
+	struct ckpt_step *step;
+	uint64_t before = position(&b);
+
+	save(&b, OTHER, "1");
+	save_over(&b, OTHER, "2");
+	step = find(&b, OTHER);
+	ck_ok(ckpt_delete(step));
+	ckpt_step_unref(step);
+	push_all(&b);
+	ck_assert_uint_eq(position(&b), before);
+}
+END_TEST
+
+START_TEST(damaged_save_that_was_replaced_is_passed_over)
+{
+	save(&b, OTHER, "1");
+	save_over(&b, OTHER, "2");
+	lose(&b, OTHER, 1);
+	push_all(&b);
+	check_elsewhere(OTHER, "2,");
+	ck_assert_uint_ge(ckpt_save_errors(b.store, "it cannot be uploaded"), 1);
+}
+END_TEST
+
+// --- What cannot be sent ----------------------------------------------------------------------------------------------------
 
 START_TEST(version_whose_files_are_gone_is_passed_over)
 {
@@ -326,7 +454,7 @@ START_TEST(edit_of_another_node_comes_between)
 		edit_later(&b, NAME, "config.json", text, 60 * S_NS);
 	}
 	work(&b);
-	edit_and_push(&a, "other.json", "of a");
+	edit_later(&a, NAME, "other.json", "of a", 60 * S_NS);
 	WAIT_UNTIL(is_idle(&a) && is_idle(&b) && position(&a) == position(&b));
 	WAIT_UNTIL(has_text(&a, NAME, "config.json", "5") && has_text(&b, NAME, "other.json", "of a"));
 	meet(NAME);
@@ -378,9 +506,15 @@ int main(void)
 	tcase_add_test(tcase, edits_before_the_first_push_are_versions_everywhere);
 	tcase_add_test(tcase, edits_between_two_pushes_are_versions_everywhere);
 	tcase_add_test(tcase, version_keeps_its_number_and_time);
+	tcase_add_test(tcase, files_beside_an_edited_one_are_not_taken_for_it);
 	tcase_add_test(tcase, edits_that_are_thinned_are_one_version);
 	tcase_add_test(tcase, flood_of_edits_is_few_versions);
 	tcase_add_test(tcase, version_that_was_restored_is_no_edit);
+	tcase_add_loop_test(tcase, saves_over_a_step_are_versions_everywhere, 0, 2);
+	tcase_add_test(tcase, step_that_was_reopened_is_a_version_everywhere);
+	tcase_add_test(tcase, save_over_a_step_whose_name_is_taken_goes_alone);
+	tcase_add_test(tcase, step_that_is_deleted_takes_what_it_had_replaced_with_it);
+	tcase_add_test(tcase, damaged_save_that_was_replaced_is_passed_over);
 	tcase_add_loop_test(tcase, version_whose_files_are_gone_is_passed_over, 0, 2);
 	tcase_add_loop_test(tcase, versions_that_lack_another_nodes_change_are_not_sent, 0, WAYS);
 	tcase_add_test(tcase, edit_of_another_node_comes_between);

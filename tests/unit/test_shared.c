@@ -267,7 +267,7 @@ static const struct ckpt_state_step *first_of(struct node *n, bool stuck, struct
 
 	for (size_t i = 0; i < count; i++)
 		if (ckpt_state_difference(n->state, changed[i], stuck, ret_acts) &&
-		    (!first || ckpt_state_place(changed[i]) < ckpt_state_place(first)))
+		    (!first || ckpt_state_place(n->state, changed[i]) < ckpt_state_place(n->state, first)))
 			first = changed[i];
 	*ret_count = first ? ckpt_state_difference(n->state, first, stuck, ret_acts) : 0;
 	return first;
@@ -1093,12 +1093,12 @@ START_TEST(deletion_stands_behind_what_came_before_it)
 	begin();
 	share("1000");
 	ck_ok(amend(US, listed(US, "1000")));
-	place = ckpt_state_place(step_of(US, id));
+	place = ckpt_state_place(US->state, step_of(US, id));
 	save(US, "2000");
 	step = listed(US, "2000");
-	ck_assert_uint_lt(place, ckpt_state_place(step));
+	ck_assert_uint_lt(place, ckpt_state_place(US->state, step));
 	ck_ok(plain(US, CKPT_ACT_DELETE, listed(US, "1000"), 0));
-	ck_assert_uint_gt(ckpt_state_place(step_of(US, id)), ckpt_state_place(step));
+	ck_assert_uint_gt(ckpt_state_place(US->state, step_of(US, id)), ckpt_state_place(US->state, step));
 	finish();
 }
 END_TEST
@@ -1110,13 +1110,13 @@ START_TEST(step_that_is_saved_again_before_it_was_pushed_keeps_its_place)
 
 	begin();
 	save(US, "1000");
-	place = ckpt_state_place(listed(US, "1000"));
+	place = ckpt_state_place(US->state, listed(US, "1000"));
 	save(US, "2000");
 	save(US, "1000");
-	ck_assert_uint_eq(ckpt_state_place(listed(US, "1000")), place);
+	ck_assert_uint_eq(ckpt_state_place(US->state, listed(US, "1000")), place);
 	push_all(US);
 	save(US, "1000");
-	ck_assert_uint_gt(ckpt_state_place(listed(US, "1000")), place);
+	ck_assert_uint_gt(ckpt_state_place(US->state, listed(US, "1000")), place);
 	meet();
 	finish();
 }

@@ -1194,7 +1194,7 @@ START_TEST(versions_that_no_act_makes_are_no_state)
 		{VERSIONS, 0, 0}, // the number of the first one
 		{VERSIONS, 2, 2},
 		{VERSIONS, 3, 3},
-		{VERSIONS + 4, 32, 32}, // flags
+		{VERSIONS + 4, 64, 64}, // flags
 		{VERSIONS + 4, 20, 20}, // the first one is a deletion
 		{VERSIONS + 4, 8, 8},   // or has files of another
 		{VERSIONS + 4, 16, 16},
