@@ -3,6 +3,7 @@
 #include "core/cold/stored_here.h"
 #include "core/policy/temporary.h"
 #include "core/record/metadata.h"
+#include "core/cold/closed.h"
 #include "core/save/stage.h"
 #include "core/step/attributes.h"
 #include "core/step/errlog.h"
@@ -98,6 +99,8 @@ static int set_size_now(struct call *c, const char *path)
 		rc = ckpt_sys.ftruncate(fd, c->attr.st_size);
 	if (!rc && c->attr.st_size)
 		ckpt_room_expect(*ckpt_room_of(c->fs->store), (uint64_t)c->attr.st_size);
+	if (!rc && c->step)
+		ckpt_closed_forget(c->fs->store, c->node->number);
 	if (!rc && c->step && c->attr.st_size == 0)
 		ckpt_stage_rewritten(c->step, c->node->number);
 	return rc;

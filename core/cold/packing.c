@@ -24,11 +24,22 @@ struct ckpt_packing_pack {
 
 int ckpt_packing_init(struct ckpt_packing *p, struct ckpt_store *s, uint64_t pack_bytes)
 {
-	int rc;
-
 	*p = (struct ckpt_packing){.store = s, .pack_bytes = pack_bytes};
-	rc = ckpt_codec_new(&p->codec);
-	return rc ? rc : ckpt_pack_writer_new(&p->writer);
+	return ckpt_packing_ready(p);
+}
+
+int ckpt_packing_ready(struct ckpt_packing *p)
+{
+	int rc = p->codec ? 0 : ckpt_codec_new(&p->codec);
+
+	return rc || p->writer ? rc : ckpt_pack_writer_new(&p->writer);
+}
+
+void ckpt_packing_rest(struct ckpt_packing *p)
+{
+	ckpt_pack_writer_free(TAKE_PTR(p->writer));
+	ckpt_codec_free(TAKE_PTR(p->codec));
+	p->making_count = 0;
 }
 
 void ckpt_packing_done(struct ckpt_packing *p)
@@ -36,8 +47,7 @@ void ckpt_packing_done(struct ckpt_packing *p)
 	for (size_t i = 0; i < p->pack_count; i++)
 		if (p->packs[i].pinned)
 			ckpt_pack_unpin(*ckpt_pack_pins_of(p->store), p->packs[i].pack.id);
-	ckpt_pack_writer_free(p->writer);
-	ckpt_codec_free(p->codec);
+	ckpt_packing_rest(p);
 	free(p->places);
 	free(p->making);
 	free(p->packs);
@@ -155,7 +165,7 @@ int ckpt_packing_put(struct ckpt_packing *p)
 	struct ckpt_pack pack;
 	int rc;
 
-	if (!ckpt_pack_writer_bytes(p->writer))
+	if (!p->writer || !ckpt_pack_writer_bytes(p->writer))
 		return 0;
 	memcpy(pack.id, ckpt_pack_writer_name(p->writer), sizeof(pack.id));
 	rc = pin(p, pack.id); // a collection may see it before we know that it is there
@@ -199,13 +209,14 @@ static size_t condemn(struct ckpt_packing *p, struct ckpt_pack *ret_packs)
 	return count;
 }
 
-void ckpt_packing_drop(struct ckpt_packing *p)
+uint64_t ckpt_packing_drop(struct ckpt_packing *p)
 {
 	CLEANUP_FREE struct ckpt_pack *packs = ckpt_calloc(p->pack_count + 1, sizeof(*packs));
 	size_t count = packs ? condemn(p, packs) : 0;
+	uint64_t bytes = 0;
 
 	if (!count)
-		return;
+		return 0;
 	ckpt_dedupe_forget(p->store, packs, count);
 	for (size_t i = 0; i < count; i++) {
 		char key[CKPT_PACK_KEY_MAX];
@@ -215,14 +226,36 @@ void ckpt_packing_drop(struct ckpt_packing *p)
 		rc = ckpt_objects_remove(p->store->objects, key);
 		if (rc)
 			ckpt_garbage_expect_pack(p->store, &packs[i]);
+		else
+			bytes += packs[i].bytes;
 		ckpt_pack_condemned_end(*ckpt_pack_pins_of(p->store), packs[i].id, rc != 0);
 	}
+	return bytes;
 }
 
 void ckpt_packing_expect_garbage(const struct ckpt_packing *p)
 {
 	for (size_t i = 0; i < p->pack_count; i++)
 		if (p->packs[i].put)
+			ckpt_garbage_expect_pack(p->store, &p->packs[i].pack);
+}
+
+static bool names(const struct ckpt_manifest *m, const struct ckpt_pack *pack)
+{
+	struct ckpt_pack named;
+
+	for (uint32_t i = 0; i < ckpt_manifest_pack_count(m); i++) {
+		ckpt_manifest_pack(m, i, &named);
+		if (!memcmp(named.id, pack->id, sizeof(named.id)))
+			return true;
+	}
+	return false;
+}
+
+void ckpt_packing_expect_unnamed(const struct ckpt_packing *p, const struct ckpt_manifest *m)
+{
+	for (size_t i = 0; i < p->pack_count; i++)
+		if (p->packs[i].put && p->packs[i].pinned && !(m && names(m, &p->packs[i].pack)))
 			ckpt_garbage_expect_pack(p->store, &p->packs[i].pack);
 }
 
@@ -267,7 +300,7 @@ bool ckpt_packing_locate(const struct ckpt_packing *p, struct ckpt_chunk *chunk,
 {
 	const struct ckpt_chunk *found = ckpt_packing_find(p, chunk->id);
 
-	if (!found)
+	if (!found || found->pack == CKPT_PACKING_IN_THE_MAKING)
 		return false;
 	*chunk = *found;
 	*pack = p->packs[found->pack - 1].pack;

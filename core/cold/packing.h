@@ -49,6 +49,10 @@ struct ckpt_unnamed {
 CKPT_PART(struct ckpt_step, struct ckpt_unnamed, ckpt_unnamed)
 
 int ckpt_packing_init(struct ckpt_packing *p, struct ckpt_store *s, uint64_t pack_bytes);
+// The codec and the buffer of the writer go, with a pack in the making that was not put: its chunks have no place. ckpt_packing_ready() makes
+// them again, before a chunk is added. 0, -ENOMEM.
+void ckpt_packing_rest(struct ckpt_packing *p);
+int ckpt_packing_ready(struct ckpt_packing *p);
 void ckpt_packing_done(struct ckpt_packing *p); // zeroed is fine
 
 // NULL: it has no place.
@@ -61,11 +65,13 @@ int ckpt_packing_hold(struct ckpt_packing *p, const struct ckpt_pack *pack);
 int ckpt_packing_use(struct ckpt_packing *p, const struct ckpt_chunk *chunk, const struct ckpt_pack *pack);
 int ckpt_packing_put(struct ckpt_packing *p);
 // Removes the packs that were put, which no version of ours may name, but for those that somebody else has found. What cannot be
-// removed is expected as garbage.
-void ckpt_packing_drop(struct ckpt_packing *p);
+// removed is expected as garbage. The bytes that were removed.
+uint64_t ckpt_packing_drop(struct ckpt_packing *p);
 // The same of a step that went meanwhile: they stay, as garbage that gc expects.
 void ckpt_packing_expect_garbage(const struct ckpt_packing *p);
+// The same of those that a version's manifest does not name; NULL: of all that were not dropped.
+void ckpt_packing_expect_unnamed(const struct ckpt_packing *p, const struct ckpt_manifest *m);
 // It is to be gone on with, and finds them. Should the step go before, gc expects them.
 void ckpt_packing_leave(const struct ckpt_packing *p, struct ckpt_step *step);
-// As ckpt_edit's locate: where a chunk that has a place is. False: it has none, and both are as they were.
+// As ckpt_edit's locate: where a chunk that has a place is. False: it has none, or its pack was not put; both are as they were.
 bool ckpt_packing_locate(const struct ckpt_packing *p, struct ckpt_chunk *chunk, struct ckpt_pack *pack);

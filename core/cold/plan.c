@@ -127,6 +127,13 @@ static unsigned width_of(enum ckpt_dtype dtype)
 	}
 }
 
+// A master that is known as fp32 is encoded as any.
+unsigned ckpt_plan_array(const struct ckpt_array *a, bool *ret_may_pair)
+{
+	*ret_may_pair = may_be_weights(a);
+	return width_of(a->dtype);
+}
+
 static uint32_t chunk_bytes(const struct ckpt_plan *p, uint32_t row)
 {
 	struct ckpt_chunk chunk;

@@ -21,6 +21,11 @@ struct ckpt_planned {
 };
 
 struct ckpt_plan;
+struct ckpt_array;
+
+// What a large array says of its chunks before the other files of its step are known. 0 where the dtype says nothing. may_pair: beside a
+// master, or as one, they may be encoded otherwise.
+unsigned ckpt_plan_array(const struct ckpt_array *a, bool *ret_may_pair);
 
 // Of the raw files of m that are sealed. Those that cannot be read, or have no arrays, it knows nothing of. 0; -ENOMEM; -EINTR
 // go_on, asked after each large array (of 0 bytes), said no; NULL: on and on.

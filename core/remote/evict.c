@@ -423,10 +423,10 @@ static int drop_packs(struct round *r, struct ckpt_step *step)
 }
 
 // A writer that waits for room sees at once that there is some.
-static void tell_freed(struct round *r)
+static void tell_freed(struct ckpt_store *s)
 {
-	__atomic_store_n(&ckpt_evict_of(r->store)->removed_ns, ckpt_sys.mono_ns(), __ATOMIC_RELAXED);
-	ckpt_limit_freed(*ckpt_limit_of(r->store));
+	__atomic_store_n(&ckpt_evict_of(s)->removed_ns, ckpt_sys.mono_ns(), __ATOMIC_RELAXED);
+	ckpt_limit_freed(*ckpt_limit_of(s));
 }
 
 // It is durable still, and as it was looked at: else it is passed over.
@@ -439,11 +439,11 @@ static int drop(struct round *r, struct ckpt_step *step, uint64_t raw_bytes)
 	if (!rc && raw_bytes)
 		rc = drop_raw(r, step);
 	if (r->freed > before)
-		tell_freed(r);
+		tell_freed(r->store);
 	if (!rc && !r->unreachable && !r->packs_stay && !r->read_before_ns)
 		rc = drop_packs(r, step);
 	if (r->freed > before)
-		tell_freed(r);
+		tell_freed(r->store);
 	if (r->freed > before)
 		ckpt_log(CKPT_LOG_INFO, "work_limit: removed %s of %s here, which the object store has",
 			 ckpt_size_text(r->freed - before, size), step->name);
@@ -539,12 +539,15 @@ static int64_t turn(void *arg, struct ckpt_job *job)
 {
 	struct ckpt_store *s = arg;
 	struct ckpt_remote_queue queue;
-	uint64_t used, target, freed;
+	uint64_t used, target, freed = 0;
 
 	ckpt_remote_queue(*ckpt_remote_of(s), &queue);
 	target = target_beside(s, &queue);
 	if (!ckpt_limit_used(*ckpt_limit_of(s), &used) && used > target)
 		(void)ckpt_evict_round(s, used - target, &freed, go_on, job);
+	if (__atomic_exchange_n(&ckpt_evict_of(s)->hurried, false, __ATOMIC_RELAXED) && !freed &&
+	    ckpt_remote_give_back(*ckpt_remote_of(s)))
+		tell_freed(s);
 	return ckpt_sys.mono_ns() + LOOK_NS;
 }
 
@@ -577,6 +580,7 @@ void ckpt_evict_hurry(struct ckpt_store *s)
 {
 	if (!job_of(s))
 		return;
+	__atomic_store_n(&ckpt_evict_of(s)->hurried, true, __ATOMIC_RELAXED);
 	ckpt_remote_wake(*ckpt_remote_of(s));
 	(void)ckpt_job_wake(job_of(s));
 }

@@ -7,7 +7,8 @@
 //   - a pinned step, one that is being changed or removed, and one of which a file is open
 //   - one whose manifest cannot be read, as the error log says once; where the remote does not have it, all packs
 //   - the log, the index, and plain files
-// A step that has gone so is listed as before, and read from the remote.
+// A step that has gone so is listed as before, and read from the remote. Where none may go and somebody waits, the packs of unfinished steps go
+// (early_push.h).
 //
 // Threads: any. A turn of the job ends within a file.
 #pragma once
@@ -24,6 +25,7 @@ struct ckpt_store;
 
 struct ckpt_evict {
 	struct ckpt_job *job; // of a mount whose store has a remote and a work_limit, atomic; else NULL
+	bool hurried;         // somebody waits; atomic
 	int64_t removed_ns;   // when something was removed last, monotonic; atomic
 };
 CKPT_PART(struct ckpt_store, struct ckpt_evict, ckpt_evict)

@@ -3,6 +3,7 @@
 #include "core/base/sys.h"
 #include "core/base/util.h"
 #include "core/cold/pack.h"
+#include "core/remote/early_push.h"
 #include "core/remote/near.h"
 #include "core/remote/renew.h"
 #include "core/remote/upload.h"
@@ -151,8 +152,9 @@ static int choose(void *arg, const struct ckpt_state *state)
 // The things that an attempt to push has to do with.
 struct attempt {
 	const struct ckpt_push *of;
-	struct ckpt_uploads *uploads;
-	bool is_local; // the failure of the preparation: the remote has no part in it
+	struct ckpt_uploads *own, *uploads; // uploads: own, or those of early
+	struct ckpt_early_step *early;      // what was done of a step before its commit; NULL: nothing
+	bool is_local;                      // the failure of the preparation: the remote has no part in it
 };
 
 static bool is_damage(int rc)
@@ -199,7 +201,8 @@ static struct ckpt_tier_how how_to_pack(struct attempt *a)
 				      .put = send_early,
 				      .arg = a,
 				      .pack_bytes = a->of->store->settings.pack_bytes,
-				      .keeps_raw = true};
+				      .keeps_raw = true,
+				      .early = ckpt_early_step_packing(a->early)};
 }
 
 // Where something of it was condemned meanwhile, a new version names new objects.
@@ -486,6 +489,18 @@ static int end_older(struct attempt *a, struct choice *c, int rc)
 	return c->item->last ? pass_over(a->of, c->item, rc) : pass_over_version(a, c->item, rc);
 }
 
+// What is on its way already, arrives with the rest. That of a step which was put off is called off.
+static void take_early(struct attempt *a, const char *id)
+{
+	struct ckpt_early_step *early = ckpt_early_push_take(a->of->early, id);
+
+	if (!early)
+		return;
+	ckpt_early_step_free(a->early);
+	a->early = early;
+	a->uploads = ckpt_early_step_uploads(early) ? ckpt_early_step_uploads(early) : a->own;
+}
+
 static int push(struct attempt *a, char *ret_name)
 {
 	struct choice c = {.failed = a->of->failed, .keeps_deleted = a->of->keeps_deleted, .put_off = a->of->put_off};
@@ -500,6 +515,7 @@ static int push(struct attempt *a, char *ret_name)
 		if (rc <= 0)
 			return rc;
 		memcpy(ret_name, it.name, sizeof(it.name));
+		take_early(a, it.id);
 		rc = choose_version(a, &it);
 		if (!rc)
 			rc = prepare(a, &it);
@@ -530,15 +546,17 @@ int ckpt_push_next(const struct ckpt_push *p, char ret_name[CKPT_NAME_MAX + 1])
 					   .tried_ns = *p->tried_ns,
 					   .progressed_ns = p->progressed_ns};
 	struct attempt a = {.of = p};
-	int rc = ckpt_uploads_new(&of, &a.uploads);
+	int rc = ckpt_uploads_new(&of, &a.own);
 
 	p->put_off->count = 0;
 	if (rc)
 		return rc;
+	a.uploads = a.own;
 	rc = push(&a, ret_name);
 	if (rc > 0)
 		__atomic_store_n(p->progressed_ns, ckpt_sys.mono_ns(), __ATOMIC_RELAXED);
-	ckpt_uploads_free(a.uploads);
+	ckpt_early_step_free(a.early);
+	ckpt_uploads_free(a.own);
 	*p->tried_ns = ckpt_sys.now_ns();
 	return rc;
 }

@@ -6,6 +6,8 @@
 #include "core/remote/remote.h"
 #include "core/log/log.h"
 
+struct ckpt_early_push;
+
 // Steps that cannot be pushed now, passed over by one look until they change: they are being changed or removed on this node.
 struct ckpt_put_off {
 	char ids[64][CKPT_UUID_LEN + 1];
@@ -25,6 +27,7 @@ struct ckpt_push {
 		tried_ns; // when the attempt before ended, or this process began (upload.h); is set to the end of this one
 	struct ckpt_hold *hold;        // of the step that was tried last
 	struct ckpt_push_older *older; // versions that are not the current one
+	struct ckpt_early_push *early; // what was sent before its commit; NULL: nothing
 	struct ckpt_put_off *put_off;  // set
 	int64_t *progressed_ns;        // when the remote has taken something last, monotonic; atomic
 };

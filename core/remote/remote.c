@@ -4,6 +4,7 @@
 #include "core/base/util.h"
 #include "core/objects/stack.h"
 #include "core/remote/ahead.h"
+#include "core/remote/early_push.h"
 #include "core/remote/expired.h"
 #include "core/remote/fetch.h"
 #include "core/remote/known.h"
@@ -37,14 +38,15 @@ struct ckpt_remote {
 	char *url;
 	struct ckpt_log *log;
 	struct ckpt_tree *tree;
-	struct ckpt_job *job; // NULL: nothing is done behind; atomic
+	struct ckpt_job *job;          // NULL: nothing is done behind; atomic
+	struct ckpt_early_push *early; // data that is sent before its commit; atomic; NULL: none is
 	struct ckpt_failures failures;
 	// Of the thread, or of who opens.
 	bool loaded;       // the steps are: what is read shows in the plain tree at once
 	bool news;         // entries were read that the steps, or their edits, do not follow yet
 	bool apart;        // some steps could not be put together yet (core/save/reunite.h)
 	bool snapshot_due; // this node has put an entry by which a snapshot may be due
-	bool proved;       // the remote keeps to what a log needs (place.h)
+	bool proved;       // the remote keeps to what a log needs (place.h); atomic
 	bool far;          // it had to read so many entries that the next node is to find a snapshot
 	int64_t again_ns;  // what it waits after the next failure
 	int64_t tried_ns;  // of push.h, as the next one
@@ -441,12 +443,13 @@ static int look_ahead(void *arg, const struct ckpt_state *state)
 static int prove(struct ckpt_remote *r)
 {
 	char why[CKPT_OBJECTS_WHY_MAX];
-	int rc = r->proved ? 0 : ckpt_remote_prove(r->store->path, why);
+	int rc = ckpt_remote_proved(r) ? 0 : ckpt_remote_prove(r->store->path, why);
 
 	if (rc == -EPROTO)
 		ckpt_errlog_add(r->store->errlog, "remote", rc, "take another server; `ckptfs doctor` says more",
 				"nothing is pushed to %s, since a store there would lose steps: %s", r->url, why);
-	r->proved = r->proved || !rc;
+	if (!rc)
+		__atomic_store_n(&r->proved, true, __ATOMIC_RELAXED);
 	return rc;
 }
 
@@ -467,6 +470,7 @@ static int push(struct ckpt_remote *r, struct ckpt_job *job)
 			      .tried_ns = &r->tried_ns,
 			      .progressed_ns = &r->progressed_ns,
 			      .failures = &r->failures,
+			      .early = __atomic_load_n(&r->early, __ATOMIC_ACQUIRE),
 			      .hold = &r->hold,
 			      .older = &r->older,
 			      .put_off = &put_off};
@@ -584,6 +588,34 @@ static bool read_news(void *arg)
 	return true;
 }
 
+// Older steps go first: their data would share the way.
+static enum ckpt_early_push_may may_send_early(void *arg)
+{
+	struct ckpt_remote *r = arg;
+	struct ckpt_remote_queue queue;
+
+	ckpt_remote_queue(r, &queue);
+	return queue.unreachable_ns                        ? CKPT_EARLY_PUSH_NOT
+	       : queue.due_bytes || !ckpt_remote_proved(r) ? CKPT_EARLY_PUSH_WAIT
+							   : CKPT_EARLY_PUSH_GO;
+}
+
+uint64_t ckpt_remote_give_back(struct ckpt_remote *r)
+{
+	return r ? ckpt_early_push_give_back(__atomic_load_n(&r->early, __ATOMIC_ACQUIRE)) : 0;
+}
+
+// Without it, all is sent after its commit.
+static void start_early(struct ckpt_remote *r)
+{
+	const struct ckpt_early_push_of of = {
+		.store = r->store, .may = may_send_early, .arg = r, .progressed_ns = &r->progressed_ns};
+	struct ckpt_early_push *early;
+
+	if (!ckpt_early_push_new(&of, &early))
+		__atomic_store_n(&r->early, early, __ATOMIC_RELEASE);
+}
+
 // Other threads of the store run by now, and wake it. A node may be lost at any time, and with it what was not pushed.
 int ckpt_remote_start(struct ckpt_remote *r)
 {
@@ -596,6 +628,7 @@ int ckpt_remote_start(struct ckpt_remote *r)
 	rc = ckpt_job_new(r->store->jobs, &of, &r->job);
 	if (rc)
 		return rc;
+	start_early(r);
 	r->store->calls.read_news_arg = r;
 	__atomic_store_n(&r->store->calls.read_news, read_news, __ATOMIC_RELEASE);
 	return 0;
@@ -609,7 +642,7 @@ void ckpt_remote_wake(struct ckpt_remote *r)
 
 bool ckpt_remote_proved(const struct ckpt_remote *r)
 {
-	return r->proved;
+	return __atomic_load_n(&r->proved, __ATOMIC_RELAXED);
 }
 
 const char *ckpt_remote_url(const struct ckpt_remote *r)
@@ -644,7 +677,9 @@ void ckpt_remote_stop(struct ckpt_remote *r)
 {
 	if (!r)
 		return;
+	ckpt_early_push_stop(r->early);
 	ckpt_job_stop(r->job);
+	ckpt_early_push_free(TAKE_PTR(r->early));
 	LOCK_SCOPE(&r->store->acts_lock); // others may still make the steps follow
 	r->store->calls.before_follow = NULL;
 	r->store->calls.after_follow = NULL;
@@ -669,8 +704,17 @@ int64_t ckpt_remote_progressed_ns(const struct ckpt_remote *r)
 
 struct counted {
 	struct ckpt_remote_queue *queue;
+	struct ckpt_put_off put_off;
 	struct ckpt_failure_list failed;
 };
+
+static bool is_put_off(const struct ckpt_put_off *put_off, const char *session)
+{
+	for (size_t i = 0; i < put_off->count; i++)
+		if (!strcmp(put_off->ids[i], session))
+			return true;
+	return false;
+}
 
 static int count(void *arg, const struct ckpt_state *state)
 {
@@ -693,7 +737,11 @@ static int count(void *arg, const struct ckpt_state *state)
 		if (ckpt_failure_of(&c->failed, changed[i]->id))
 			continue;
 		q->steps++;
-		q->bytes += ckpt_state_has_changed_files(changed[i]) ? changed[i]->is.bytes : 0;
+		if (!ckpt_state_has_changed_files(changed[i]))
+			continue;
+		q->bytes += changed[i]->is.bytes;
+		if (!is_put_off(&c->put_off, changed[i]->id))
+			q->due_bytes += changed[i]->is.bytes;
 	}
 	return 0;
 }
@@ -706,6 +754,9 @@ void ckpt_remote_queue(struct ckpt_remote *r, struct ckpt_remote_queue *ret_queu
 	if (!r)
 		return;
 	(void)ckpt_failures_list(&r->failures, &c.failed); // without memory it is as if there were none
+	ckpt_lock_take(&r->lock);
+	c.put_off = r->put_off;
+	ckpt_lock_drop(&r->lock);
 	(void)ckpt_journal_look(r->store->journal, count, &c);
 	ckpt_failure_list_done(&c.failed);
 	ret_queue->files += ckpt_tree_waits(r->tree);
@@ -719,10 +770,7 @@ bool ckpt_remote_is_put_off(struct ckpt_remote *r, const char *session)
 {
 	LOCK_SCOPE(&r->lock);
 
-	for (size_t i = 0; i < r->put_off.count; i++)
-		if (!strcmp(r->put_off.ids[i], session))
-			return true;
-	return false;
+	return is_put_off(&r->put_off, session);
 }
 
 int ckpt_remote_failures(struct ckpt_remote *r, struct ckpt_failure_list *ret_list)

@@ -47,6 +47,7 @@ int ckpt_remote_read_to(struct ckpt_remote *r, uint64_t seq);
 // The work that waits to be pushed.
 struct ckpt_remote_queue {
 	uint64_t steps, bytes; // without those of ckpt_remote_failures(); bytes of the files of those whose files wait
+	uint64_t due_bytes;    // of those, without what the last exchange has put off
 	uint64_t
 		files; // changes of plain files and folders, and of the policy; at least one until all of the tree was looked at
 	int64_t unreachable_ns; // for so long the remote has not answered, monotonic; 0: it has
@@ -60,6 +61,9 @@ void ckpt_remote_queue(struct ckpt_remote *r, struct ckpt_remote_queue *ret_queu
 int ckpt_remote_failures(struct ckpt_remote *r, struct ckpt_failure_list *ret_list);
 // The last exchange that came to its end has passed this step over: it was being changed or removed here. Only the process that pushes knows.
 bool ckpt_remote_is_put_off(struct ckpt_remote *r, const char *session);
+// Packs of steps that are not complete, or not being pushed yet, are removed here: they only save time later. The bytes that were freed. Blocks for
+// as long as a chunk takes, and on the disk.
+uint64_t ckpt_remote_give_back(struct ckpt_remote *r);
 // Exchanges with the remote, each of which reads its log and pushes all that can be pushed: the number of the last one that has begun, and of
 // the last one that came to its end. One that begins after a question has a greater number than `begun` was then.
 struct ckpt_remote_turns {

@@ -264,17 +264,32 @@ int ckpt_uploads_wait(struct ckpt_uploads *u)
 	return ckpt_uploads_wait_until(u, INT64_MAX);
 }
 
-void ckpt_uploads_free(struct ckpt_uploads *u)
+size_t ckpt_uploads_left(struct ckpt_uploads *u)
 {
-	if (!u)
-		return;
-	__atomic_store_n(&u->cancelled, true, __ATOMIC_RELAXED);
+	LOCK_SCOPE(&u->lock);
+
+	return u->running + (u->failed ? 0 : u->count - u->next);
+}
+
+// Only the owner adds objects, and with them threads.
+void ckpt_uploads_rest(struct ckpt_uploads *u)
+{
 	ckpt_lock_take(&u->lock);
 	u->closing = true;
 	pthread_cond_broadcast(&u->changed);
 	ckpt_lock_drop(&u->lock);
 	for (size_t i = 0; i < u->thread_count; i++)
 		pthread_join(u->threads[i], NULL);
+	u->thread_count = 0;
+	u->closing = false;
+}
+
+void ckpt_uploads_free(struct ckpt_uploads *u)
+{
+	if (!u)
+		return;
+	__atomic_store_n(&u->cancelled, true, __ATOMIC_RELAXED);
+	ckpt_uploads_rest(u);
 	for (size_t i = 0; i < u->count; i++)
 		free(u->list[i].key);
 	free(u->list);

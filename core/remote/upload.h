@@ -36,3 +36,7 @@ int ckpt_uploads_wait(struct ckpt_uploads *uploads);
 int ckpt_uploads_wait_until(struct ckpt_uploads *uploads, int64_t until_ns);
 // That failure is of this node: what is to be sent is damaged here (-EBADMSG), cannot be read, or is neither here nor there.
 bool ckpt_uploads_failed_here(struct ckpt_uploads *uploads);
+// Its threads end, each after the object that it sends; those that are begun later have threads again.
+void ckpt_uploads_rest(struct ckpt_uploads *uploads);
+// Objects that are not in the remote yet; after a failure those that are under way. Any thread.
+size_t ckpt_uploads_left(struct ckpt_uploads *uploads);

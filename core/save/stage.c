@@ -14,6 +14,7 @@
 #include "core/base/proc.h"
 #include "core/base/sys.h"
 #include "core/base/util.h"
+#include "core/cold/closed.h"
 #include "core/base/uuid.h"
 #include "core/save/limit.h"
 #include "core/save/makers.h"
@@ -737,6 +738,7 @@ void ckpt_stage_rewritten(struct ckpt_step *step, uint64_t ino)
 	struct ckpt_step *owner = lock_owner(step);
 	struct synced_file *f = synced_find(owner, ino);
 
+	ckpt_closed_forget(owner->store, ino);
 	if (f)
 		*f = (struct synced_file){.ino = ino};
 	ckpt_lock_drop(&owner->lock);

@@ -3,6 +3,7 @@
 
 #include "core/base/sys.h"
 #include "core/base/util.h"
+#include "core/cold/closed.h"
 #include "core/step/store.h"
 #include "core/step/torn.h"
 
@@ -31,6 +32,7 @@ void ckpt_stage_writer_add(struct ckpt_step *step, struct ckpt_writer *w)
 
 	w->saves = true;
 	ckpt_jobs_saves(step->store->jobs, 1);
+	ckpt_closed_forget(step->store, w->ino);
 	w->step = ckpt_step_ref(step);
 	w->prev = NULL;
 	w->next = ckpt_staging_of(step)->writers;
@@ -54,6 +56,14 @@ static struct ckpt_step *lock_step_of(struct ckpt_writer *w)
 	}
 }
 
+static bool is_last_of_file(const struct ckpt_step *step, const struct ckpt_writer *w)
+{
+	for (const struct ckpt_writer *other = ckpt_staging_of(step)->writers; other; other = other->next)
+		if (other != w && other->ino == w->ino)
+			return false;
+	return true;
+}
+
 void ckpt_stage_writer_remove(struct ckpt_writer *w)
 {
 	struct ckpt_step *step = lock_step_of(w);
@@ -70,6 +80,8 @@ void ckpt_stage_writer_remove(struct ckpt_writer *w)
 	__atomic_store_n(&w->step, NULL, __ATOMIC_RELEASE);
 	__atomic_store_n(&ckpt_staging_of(step)->touched_ns, ckpt_sys.mono_ns(), __ATOMIC_RELAXED);
 	saves_no_more(step, w);
+	if (step->state == CKPT_STEP_STAGED && is_last_of_file(step, w))
+		ckpt_closed_add(step, w->ino, w->fd);
 	pthread_cond_broadcast(&step->changed);
 	ckpt_lock_drop(&step->lock);
 	ckpt_step_unref(step);

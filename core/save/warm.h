@@ -15,6 +15,8 @@ struct ckpt_raws {
 };
 CKPT_PART(struct ckpt_step, struct ckpt_raws, ckpt_raws)
 
+struct ckpt_packing;
+
 struct ckpt_tier_how {
 	bool at_once;    // cool: -EBUSY where another step is being cooled; else it waits for that one
 	bool keeps_warm; // cool: raw files stay as long as ckpt_warm_left_ns() says
@@ -25,6 +27,8 @@ struct ckpt_tier_how {
 	uint64_t pack_bytes; // cool: packs are put once they have so many
 	// cool: a pack was put into the store of this node; sha256 of the whole object. No version names it yet. NULL: nobody is told.
 	void (*put)(void *arg, const struct ckpt_pack *pack, const uint8_t *sha256);
+	// cool: chunks of the step that this process has put into packs before its commit; borrowed, and not changed meanwhile. NULL: none.
+	const struct ckpt_packing *early;
 	const char
 		*only; // warm: the files whose path matches this glob(7), which may match in any directory; NULL: all
 	// warm: these files alone, which clients have read whole, in the order of their numbers; NULL: all. What is written of them already is

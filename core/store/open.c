@@ -5,6 +5,7 @@
 #include "core/base/sys.h"
 #include "core/base/util.h"
 #include "core/cold/chunk_cache.h"
+#include "core/cold/closed.h"
 #include "core/cold/dedupe.h"
 #include "core/cold/file.h"
 #include "core/cold/garbage.h"
@@ -64,6 +65,7 @@ static struct ckpt_part *const store_parts[] = {
 	&ckpt_indexer_part,   &ckpt_chunk_cache_part,    &ckpt_drafts_part,   &ckpt_packed_files_part,
 	&ckpt_commits_part,   &ckpt_synced_folders_part, &ckpt_remote_part,   &ckpt_collector_part,
 	&ckpt_evict_part,     &ckpt_fetch_part,          &ckpt_readings_part, &ckpt_warmer_part,
+	&ckpt_closed_part,
 };
 static size_t store_bytes;
 
@@ -315,12 +317,12 @@ void ckpt_store_rest(struct ckpt_store *s)
 	ckpt_collector_stop(*ckpt_collector_of(s));
 	ckpt_warmer_stop(*ckpt_warmer_of(s));
 	ckpt_job_stop(ckpt_evict_of(s)->job);
+	ckpt_room_stop(*ckpt_room_of(s)); // it asks the remote, too
 	ckpt_remote_stop(*ckpt_remote_of(s));
 	ckpt_job_stop(ckpt_fetch_of(s)->job);
 	ckpt_job_stop(*ckpt_sealer_of(s));
 	ckpt_job_stop(*ckpt_cooler_of(s));
 	ckpt_limit_stop(*ckpt_limit_of(s));
-	ckpt_room_stop(*ckpt_room_of(s));
 	ckpt_trash_stop(*ckpt_trash_of(s));
 	LOCK_SCOPE(&s->lock);
 	while (s->threads.running)

@@ -328,12 +328,14 @@ static bool free_room(struct ckpt_room *r)
 }
 
 // With a remote the trash is that of all nodes: this one drops its own copies alone, of what the remote has.
-// Copies of files that are being read go first.
+// Copies of files that are being read go first, then packs of unfinished steps.
 static bool drop_copies(struct ckpt_room *r, const struct ckpt_room_want *want)
 {
 	uint64_t lacks = want->reserve_bytes - MIN(want->free_bytes, want->reserve_bytes), freed, evicted = 0;
 
 	freed = ckpt_readings_yield(__atomic_load_n(ckpt_readings_of(r->store), __ATOMIC_ACQUIRE), lacks);
+	if (freed < lacks)
+		freed += ckpt_remote_give_back(*ckpt_remote_of(r->store));
 	if (freed < lacks)
 		(void)ckpt_evict_round(r->store, lacks - freed, &evicted, goes_on, r);
 	if (!freed && !evicted)

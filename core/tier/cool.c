@@ -12,6 +12,7 @@
 #include "core/save/edit.h"
 #include "core/step/errlog.h"
 #include "core/step/store.h"
+#include "core/tier/encode.h"
 #include "core/tier/seal.h"
 #include "core/tier/sealer.h"
 
@@ -40,9 +41,8 @@ struct cooling {
 	const struct ckpt_tier_how *how;
 	struct ckpt_tier_done *done;
 	struct ckpt_manifest *m;
-	struct ckpt_packing packing;    // of its chunks base is the row + 1 in bases
-	uint8_t *plain, *stored, *back; // of buf_bytes each
-	uint32_t buf_bytes;
+	struct ckpt_packing packing; // of its chunks base is the row + 1 in bases
+	struct ckpt_encode encode;
 	uint8_t (*bases)[CKPT_SHA256_LEN]; // ids of what chunks in the table are decoded beside
 	size_t base_count, base_cap;
 	struct ckpt_plan *plan;
@@ -205,37 +205,13 @@ static int load_earlier(struct cooling *c, uint32_t row, const struct ckpt_chunk
 
 // --- Chunks ----------------------------------------------------------------------------------------------------------
 
-static int need_room(struct cooling *c, uint32_t bytes)
-{
-	if (bytes <= c->buf_bytes)
-		return 0;
-	c->buf_bytes = 0;
-	free(c->plain);
-	free(c->stored);
-	free(c->back);
-	c->plain = malloc(bytes);
-	c->stored = malloc(bytes);
-	c->back = malloc(bytes);
-	if (!c->plain || !c->stored || !c->back)
-		return -ENOMEM;
-	c->buf_bytes = bytes;
-	return 0;
-}
-
-// Encoded, decoded again and compared: what is wrong shows before a raw file goes.
+// Its bases are in the table by then.
 static int encode(struct cooling *c, struct ckpt_chunk *chunk, const struct ckpt_planned *planned,
 		  const struct beside *beside)
 {
-	bool rounds = beside->bytes && beside->with == CKPT_CODEC_ROUND;
-	int rc = ckpt_codec_encode_beside(c->packing.codec, c->plain, chunk->bytes, rounds ? 2 : planned->width,
-					  beside->with, beside->bytes, c->stored, &chunk->how);
+	int rc = ckpt_encode(&c->encode, c->packing.codec, chunk, planned->width, beside->with, beside->bytes);
 
-	if (!rc)
-		rc = ckpt_codec_decode_beside(c->packing.codec, &chunk->how, c->stored, beside->bytes, c->back,
-					      chunk->bytes);
-	if (!rc && memcmp(c->plain, c->back, chunk->bytes))
-		rc = -EBADMSG;
-	return rc == -EBADMSG ? -EIO : rc ? rc : take_bases(c, chunk, planned, beside);
+	return rc ? rc : take_bases(c, chunk, planned, beside);
 }
 
 // Into the pack in the making.
@@ -244,7 +220,7 @@ static int pack_chunk(struct cooling *c, struct ckpt_chunk *chunk, const struct 
 {
 	int rc = encode(c, chunk, planned, beside);
 
-	return rc ? rc : ckpt_packing_add(&c->packing, chunk, c->stored);
+	return rc ? rc : ckpt_packing_add(&c->packing, chunk, c->encode.stored);
 }
 
 // What was read back from a pack is there. 1, -errno.
@@ -301,7 +277,7 @@ static int keep_packed(struct cooling *c, const struct ckpt_chunk *chunk)
 	int rc = hold_packs(c, chunk);
 
 	if (!rc)
-		rc = ckpt_chunk_read(c->step->store->objects, c->m, chunk, c->packing.codec, c->back);
+		rc = ckpt_chunk_read(c->step->store->objects, c->m, chunk, c->packing.codec, c->encode.back);
 	if (rc == -ESTALE || rc == -EBADMSG || rc == -ENOENT || rc == -ENOTSUP || rc == -EIO)
 		return 0; // the raw file has its bytes
 	return rc ? rc : use_placed(c, chunk);
@@ -311,23 +287,28 @@ static int keep_packed(struct cooling *c, const struct ckpt_chunk *chunk)
 static int share_packed(struct cooling *c, const struct ckpt_chunk *chunk, const struct ckpt_planned *planned,
 			const struct beside *beside)
 {
-	struct ckpt_store *s = c->step->store;
 	struct ckpt_chunk found;
+	struct ckpt_pack pack;
+	int rc = ckpt_encode_share(&c->encode, &c->packing, chunk, beside->with, beside->bytes, &found, &pack);
+
+	if (rc > 0 && (rc = take_bases(c, &found, planned, beside)) == 0) {
+		c->done->deduplicated_bytes += chunk->bytes;
+		rc = use_packed(c, &found, &pack);
+	}
+	return rc;
+}
+
+// This process has put it there before the commit, and has compared it then (early_pack.h). 1: and it is held.
+static int take_early(struct cooling *c, const struct ckpt_chunk *chunk)
+{
+	struct ckpt_chunk found = *chunk;
 	struct ckpt_pack pack;
 	int rc;
 
-	if (!ckpt_dedupe_find(s, chunk, beside->with, beside->bytes, &found, &pack))
+	if (!c->how->early || !ckpt_packing_locate(c->how->early, &found, &pack) || found.bytes != chunk->bytes)
 		return 0;
 	rc = ckpt_packing_hold(&c->packing, &pack);
-	if (rc)
-		return rc == -ESTALE ? 0 : rc;
-	if (!ckpt_dedupe_read(s, &found, &pack, c->packing.codec, beside->bytes, c->back))
-		return 0;
-	rc = take_bases(c, &found, planned, beside);
-	if (rc)
-		return rc;
-	c->done->deduplicated_bytes += chunk->bytes;
-	return use_packed(c, &found, &pack);
+	return rc ? (rc == -ESTALE ? 0 : rc) : use_packed(c, &found, &pack);
 }
 
 // --- Files --------------------------------------------------------------------------------------------------------------
@@ -346,9 +327,11 @@ static int cool_chunk(struct cooling *c, int fd, uint64_t at, uint32_t row)
 		c->done->deduplicated_bytes += chunk.bytes;
 		return 0;
 	}
-	rc = need_room(c, chunk.bytes);
+	rc = ckpt_encode_need(&c->encode, chunk.bytes);
 	if (!rc && chunk.pack)
 		rc = keep_packed(c, &chunk);
+	if (!rc)
+		rc = take_early(c, &chunk);
 	if (!rc)
 		rc = load_master(c, planned, &beside);
 	if (!rc)
@@ -359,11 +342,11 @@ static int cool_chunk(struct cooling *c, int fd, uint64_t at, uint32_t row)
 		rc = share_packed(c, &chunk, planned, &beside);
 	if (rc)
 		return MIN(rc, 0);
-	n = ckpt_sys.pread(fd, c->plain, chunk.bytes, (off_t)at);
+	n = ckpt_sys.pread(fd, c->encode.plain, chunk.bytes, (off_t)at);
 	if (n < 0)
 		return n == -EIO ? -EBADMSG : (int)n;
 	if ((size_t)n == chunk.bytes)
-		ckpt_sha256(c->plain, chunk.bytes, id);
+		ckpt_sha256(c->encode.plain, chunk.bytes, id);
 	if ((size_t)n != chunk.bytes || memcmp(id, chunk.id, sizeof(id)))
 		return -EBADMSG;
 	return pack_chunk(c, &chunk, planned, &beside);
@@ -551,9 +534,7 @@ static void cooling_done(struct cooling *c)
 	c->done->stored_bytes = c->packing.put_bytes;
 	ckpt_packing_done(&c->packing);
 	ckpt_manifest_unref(c->m);
-	free(c->plain);
-	free(c->stored);
-	free(c->back);
+	ckpt_encode_done(&c->encode);
 	free(c->bases);
 	free(c->base);
 	free(c->bad);

@@ -3,6 +3,7 @@
 #include "core/base/sys.h"
 #include "core/base/util.h"
 #include "core/cold/chunk.h"
+#include "core/cold/closed.h"
 #include "core/record/event.h"
 #include "core/save/edit.h"
 #include "core/step/errlog.h"
@@ -11,6 +12,7 @@
 #include <linux/ioprio.h>
 #include <sched.h>
 #include <stdio.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -179,6 +181,38 @@ static int read_chunks(struct reader *reader, int fd, uint64_t bytes, struct rea
 	return 0;
 }
 
+static int take_chunks(struct reader *reader, const struct ckpt_closed_read *read, struct read_file *f)
+{
+	int rc = 0;
+
+	f->by = reader;
+	f->first = reader->chunk_count;
+	for (size_t i = 0; i < read->count && !rc; i++)
+		rc = add_chunk(reader, &read->chunks[i]);
+	f->count = reader->chunk_count - f->first;
+	if (rc)
+		reader->chunk_count = f->first;
+	return rc;
+}
+
+// It was read while its step was staged, and nobody has changed it since. False: it is to be read.
+static bool take_read(struct reader *reader, int fd, const struct ckpt_entry *e, struct read_file *f, enum half half,
+		      int *ret_rc)
+{
+	CLEANUP(ckpt_closed_read_done) struct ckpt_closed_read read = {0};
+	struct stat st;
+
+	if (fstat(fd, &st) || (uint64_t)st.st_size != e->bytes ||
+	    !ckpt_closed_find(reader->of->step->store, e->ino, &st, &read))
+		return false;
+	if (half == WHOLE)
+		memcpy(f->sha256, read.sha256, sizeof(f->sha256));
+	*ret_rc = half == CHUNKS || !f->split ? take_chunks(reader, &read, f) : 0;
+	if (!*ret_rc && !goes_on(reader->of, half == CHUNKS || !f->split ? e->bytes : 0))
+		*ret_rc = -EINTR;
+	return true;
+}
+
 static int read_half(struct reader *reader, struct read_file *f, enum half half)
 {
 	struct reading *r = reader->of;
@@ -188,7 +222,9 @@ static int read_half(struct reader *reader, struct read_file *f, enum half half)
 	if (rc)
 		return rc;
 	ckpt_manifest_entry(r->m, f->index, &e);
-	rc = f->split && half == WHOLE ? read_whole(reader, fd, e.bytes, f) : read_chunks(reader, fd, e.bytes, f);
+	if (!take_read(reader, fd, &e, f, half, &rc))
+		rc = f->split && half == WHOLE ? read_whole(reader, fd, e.bytes, f)
+					       : read_chunks(reader, fd, e.bytes, f);
 	ckpt_sys.close(fd);
 	return rc;
 }

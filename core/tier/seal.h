@@ -1,6 +1,8 @@
 // Sealing: all bytes of a committed step are read once, and its next version says what they are, the SHA-256 of each file and
 // of its chunks (chunk.h). From then on `ckptfs verify` can tell whether a byte has changed.
 //
+// A file that was read while its step was staged, and has not changed since (core/cold/closed.h), is not read again.
+//
 // The files do not move and clients see no change. What an amend has left of a sealed version is not read again.
 // Several files are read at once, and of one that is much larger than the others its two hashes are made at once. Each reader
 // has 256 KiB of memory, and 64 bytes for each chunk.
