@@ -258,6 +258,10 @@ int attr_of_node(struct ckpt_fs *fs, struct node *n, struct stat *ret_attr, doub
 		*ret_timeout = TIMEOUT_NONE;
 		return control_conflicts_attr(fs, n, ret_attr);
 	}
+	if (control_is_array(n)) {
+		*ret_timeout = TIMEOUT_NONE;
+		return control_arrays_attr(fs, n, ret_attr);
+	}
 	if (n->kind == NODE_CONTROL)
 		return control_attr(n, ret_attr, ret_timeout);
 	if (n->kind == NODE_MARKER)

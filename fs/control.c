@@ -209,6 +209,8 @@ int control_lookup(struct ckpt_fs *fs, struct node *dir, const char *name, struc
 		return deleted_node(fs, dir, name, ret_node);
 	if (dir->control == CONTROL_CONFLICTS || dir->control == CONTROL_COPY)
 		return control_conflicts_lookup(fs, dir, name, ret_node);
+	if (control_is_array(dir))
+		return control_arrays_lookup(fs, dir, name, ret_node);
 	if (dir->control == CONTROL_SHOULD_SAVE || is_run(dir))
 		return answer_node(fs, dir, name, ret_node);
 	for (int i = 1; i < CONTROL_PIECES; i++)
@@ -347,6 +349,8 @@ int control_each(struct ckpt_fs *fs, struct node *dir, control_name_fn *fn, void
 
 	if (dir->control == CONTROL_CONFLICTS || dir->control == CONTROL_COPY)
 		return control_conflicts_each(fs, dir, fn, arg);
+	if (control_is_array(dir))
+		return control_arrays_each(fs, dir, fn, arg);
 	if (!staged && dir->control != CONTROL_TRASH) {
 		for (int i = 1; i < CONTROL_PIECES && !rc; i++)
 			if ((int)pieces[i].in == dir->control && is_there(fs, i))

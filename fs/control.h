@@ -5,6 +5,7 @@
 //   should_save/N           whether step N is to be saved: "1 permanent fixed_interval" or "0"; in no listing, nor is
 //   should_save/FOLDER/N    the same of the run whose steps are in that folder, a name in which is no number
 //   conflicts/STEP/PATH     the conflict copies in steps (control_conflicts.c)
+//   STEP/.arrays            the arrays of a step, which is no part of this directory (control_arrays.c)
 //   preempted               is there when a preemption is known; whoever makes it or removes it says so
 //
 // The files say what was true when they were opened. Threads: any. Opening may walk the disk (status), and wait for a program of
@@ -37,6 +38,8 @@ enum control_piece {
 	CONTROL_PIECES,
 	CONTROL_ANSWER = CONTROL_PIECES, // below should_save: nodes with this number and all above
 	CONTROL_COPY,                    // below conflicts: those of SPACE_CONFLICTS
+	CONTROL_ARRAYS,                  // STEP/.arrays: those of SPACE_ARRAYS
+	CONTROL_ARRAY,                   // below that: those of SPACE_ARRAY
 };
 
 // A name in the control directory (or in a folder of it) becomes a node with one more lookup. -ENOENT.
@@ -69,3 +72,38 @@ int control_conflicts_attr(struct ckpt_fs *fs, struct node *n, struct stat *ret_
 // errors of ckpt_file_open().
 int control_conflicts_open(struct ckpt_fs *fs, struct node *n, struct ckpt_file **ret_file);
 int control_conflicts_readlink(struct ckpt_fs *fs, struct node *n, char ret_target[PATH_MAX]);
+
+// --- STEP/.arrays (control_arrays.c) --------------------------------------------------------------------------------------
+//
+// Nothing there can be written: EROFS. All of it but _ready() and _stands() may block on the disk or the store, on headers that nobody has
+// read yet; it never holds a lock of the mount over that.
+
+#define CONTROL_ARRAYS_NAME ".arrays"
+
+static inline bool control_is_array(const struct node *n)
+{
+	return n->kind == NODE_CONTROL && (n->control == CONTROL_ARRAYS || n->control == CONTROL_ARRAY);
+}
+
+// What who would change n is told, which is none of the files of a tree.
+static inline int control_refusal(const struct node *n)
+{
+	return control_is_array(n) ? -EROFS : -EPERM;
+}
+
+// Whether a name in a directory is that of a step's arrays, and no entry of the step.
+bool control_arrays_stands(struct ckpt_fs *fs, struct node *dir, const char *name);
+// Whether a question about n needs no reading. In the directory of a step: one about its arrays.
+bool control_arrays_ready(struct ckpt_fs *fs, struct node *n);
+// .arrays in the directory of a step, with one more lookup. -ENOENT: the step is not committed.
+int control_arrays_dir(struct ckpt_fs *fs, struct node *dir, struct node **ret_node);
+// As control_lookup(), control_each() and control_attr().
+int control_arrays_lookup(struct ckpt_fs *fs, struct node *dir, const char *name, struct node **ret_node);
+int control_arrays_each(struct ckpt_fs *fs, struct node *dir, control_name_fn *fn, void *arg);
+int control_arrays_attr(struct ckpt_fs *fs, struct node *n, struct stat *ret_attr);
+// A file whose node is in use (node_use); the caller closes it. -EACCES; -ESTALE: the step has another version by now.
+struct ckpt_array_file;
+int control_arrays_open(struct ckpt_fs *fs, struct node *n, struct ckpt_array_file **ret_file);
+// Answers a READ.
+struct handle;
+void control_arrays_read(fuse_req_t req, struct handle *h, size_t size, off_t offset);

@@ -15,6 +15,8 @@
 
 int control_refuse(struct ckpt_fs *fs, const struct node *dir, const char *name)
 {
+	if (control_is_array(dir))
+		return -EROFS;
 	if (dir->control == CONTROL_DIR && strstr(name, CONTROL_POLICY_NAME)) // policy.json~, .policy.json.swp, too
 		ckpt_errlog_add(fs->store->errlog, name, -EPERM,
 				"write " CONTROL_POLICY_NAME " in place, as cp does, or use `ckptfs policy set`",
@@ -34,6 +36,8 @@ static int fill_text(struct ckpt_fs *fs, struct handle *h)
 {
 	if (h->node->control == CONTROL_COPY)
 		return control_conflicts_open(fs, h->node, &h->copy);
+	if (h->node->control == CONTROL_ARRAY)
+		return control_arrays_open(fs, h->node, &h->array);
 	if (!(h->flags & O_TRUNC))
 		return control_text(fs, h->node, &h->text, &h->text_len);
 	h->text = calloc(1, 1);
@@ -44,10 +48,10 @@ static int open_one(struct ckpt_fs *fs, struct node *n, struct fuse_file_info *f
 {
 	bool writes = (fi->flags & O_ACCMODE) != O_RDONLY || (fi->flags & O_TRUNC);
 	struct handle *h;
-	int rc = writes && n->control == CONTROL_COPY ? -EROFS
-		 : writes && !may_be_written(n)       ? -EACCES
-		 : writes                             ? node_use(n)
-						      : 0;
+	int rc = writes && (n->control == CONTROL_COPY || control_is_array(n)) ? -EROFS
+		 : writes && !may_be_written(n)                                ? -EACCES
+		 : writes                                                      ? node_use(n)
+									       : 0;
 
 	if (!rc)
 		rc = handle_new(fs, n, fi->flags, &h);
@@ -60,7 +64,8 @@ static int open_one(struct ckpt_fs *fs, struct node *n, struct fuse_file_info *f
 		return rc;
 	}
 	fi->fh = (uintptr_t)h;
-	fi->direct_io = !h->copy; // its size is known only now
+	fi->direct_io = !h->copy && !h->array; // its size is known only now
+	fi->keep_cache = h->array != NULL;     // another version is another node
 	fi->noflush = !writes;
 	*ret_handle = h;
 	return 0;

@@ -23,7 +23,7 @@ void control_flush(fuse_req_t req, struct handle *h);
 // Its times are set, as touch(1) does.
 void control_touch(struct ckpt_fs *fs, const struct node *n);
 void control_release(struct ckpt_fs *fs, struct handle *h); // frees the handle
-// -EPERM, as of all names that were to come, go or change but that of `preempted`. Who writes policy.json by a rename over it, or
+// Below STEP/.arrays -EROFS. -EPERM, as of all names that were to come, go or change but that of `preempted`. Who writes policy.json by a rename over it, or
 // makes a file beside it for that, is told in the error log how it is written.
 int control_refuse(struct ckpt_fs *fs, const struct node *dir, const char *name);
 // A name in the control directory goes: -EPERM but for `preempted`, after which there is no preemption.

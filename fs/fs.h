@@ -13,6 +13,7 @@
 //   copy_up   the first change of a shared file          latest    the link to the newest step
 //   control   the directory .ckptfs                      control_file  the files of it, open
 //   control_conflicts  its folder of conflict copies
+//   control_arrays     STEP/.arrays, the arrays of a step
 //   decider   whether a step is to be saved              status    status.json; metrics
 //   client    what /proc says of the caller              end       how it ends in time
 //   verbs     what the command line asks of a mount      listener  the socket that it asks by
@@ -45,8 +46,10 @@ struct ckpt_fs {
 	struct node_table *nodes;
 	struct drafts *drafts;
 	struct look_again *look_again;
-	struct hooks *hooks; // NULL: no program is run after commits
-	mode_t umask;        // of who mounted
+	struct ckpt_array_cache *arrays;    // those of steps
+	struct ckpt_array_pool *array_pool; // and their open files
+	struct hooks *hooks;                // NULL: no program is run after commits
+	mode_t umask;                       // of who mounted
 	struct decider *decider;
 	int64_t started_ns;
 	bool ending; // atomic: clients are let go, whatever they wait for (end.h)

@@ -6,6 +6,7 @@
 #include "core/save/stage.h"
 #include "core/step/errlog.h"
 #include "core/store/room.h"
+#include "core/view/array_file.h"
 #include "fs/amend.h"
 #include "fs/attr.h"
 #include "fs/call.h"
@@ -52,6 +53,7 @@ void handle_free(struct ckpt_fs *fs, struct handle *h)
 	if (h->fd >= 0)
 		ckpt_sys.close(h->fd);
 	ckpt_file_close(h->copy);
+	ckpt_array_file_close(h->array);
 	free(h->text);
 	node_unref(fs, h->node);
 	free(h);

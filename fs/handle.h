@@ -38,9 +38,11 @@ struct handle {
 	struct marker_handle *marker;
 	bool unwritten, through_latest; // for unwritten.h; the first is atomic
 	struct handle *unwritten_next;
-	struct amend_handle *amend; // it writes a file that is being added to a committed step
-	struct ckpt_file *copy;     // a file below .ckptfs/conflicts: what reads it
-	char *text;                 // control files: what they said at open, and was written since (control_file.h),
+	struct amend_handle *amend;    // it writes a file that is being added to a committed step
+	struct ckpt_file *copy;        // a file below .ckptfs/conflicts: what reads it
+	struct ckpt_array_file *array; // the same of one below STEP/.arrays
+	bool array_failed;             // the error log was told; atomic
+	char *text;                    // control files: what they said at open, and was written since (control_file.h),
 	size_t text_len;
 	bool text_made;    // the file is made by this open: that says something, if nothing is written
 	bool text_written; // which nobody has judged yet,

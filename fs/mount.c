@@ -17,6 +17,8 @@
 #include "core/step/mounts.h"
 #include "core/step/successor.h"
 #include "core/store/open.h"
+#include "core/view/array_cache.h"
+#include "core/view/array_file.h"
 #include "fs/abilities.h"
 #include "fs/beside.h"
 #include "fs/call.h"
@@ -485,7 +487,9 @@ static int open_store(struct ckpt_fs *fs)
 	fs->drafts = drafts_new();
 	fs->look_again = look_again_new();
 	fs->decider = decider_new(fs->store);
-	if (!fs->nodes || !fs->drafts || !fs->look_again || !fs->decider)
+	fs->arrays = ckpt_array_cache_new(CKPT_ARRAY_CACHE_BYTES);
+	fs->array_pool = ckpt_array_pool_new(CKPT_ARRAY_POOL_BYTES);
+	if (!fs->nodes || !fs->drafts || !fs->look_again || !fs->decider || !fs->arrays || !fs->array_pool)
 		return mount_fail(-ENOMEM, NULL, "out of memory");
 	fs->store->calls.decided = decider_known;
 	fs->store->calls.decided_arg = fs->decider;
@@ -501,6 +505,8 @@ static void close_store(struct ckpt_fs *fs)
 	drafts_free(fs->drafts);
 	look_again_free(fs->look_again);
 	node_table_free(fs->nodes);
+	ckpt_array_pool_free(fs->array_pool);
+	ckpt_array_cache_free(fs->arrays);
 	ckpt_store_close(fs->store);
 }
 

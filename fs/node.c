@@ -42,11 +42,15 @@ static struct node *node_new(struct node_table *t, uint64_t space, uint64_t numb
 	// Said here and not by who asked for it: two lookups at once get one node.
 	n->kind = space == SPACE_CONTROL     ? NODE_CONTROL
 		  : space == SPACE_CONFLICTS ? NODE_CONTROL
+		  : space == SPACE_ARRAYS    ? NODE_CONTROL
+		  : space == SPACE_ARRAY     ? NODE_CONTROL
 		  : space == SPACE_MARKER    ? NODE_MARKER
 		  : space == SPACE_LATEST    ? NODE_LATEST
 					     : NODE_FILES;
 	n->control = space == SPACE_CONTROL     ? (int)MIN(number, CONTROL_ANSWER)
 		     : space == SPACE_CONFLICTS ? CONTROL_COPY
+		     : space == SPACE_ARRAYS    ? CONTROL_ARRAYS
+		     : space == SPACE_ARRAY     ? CONTROL_ARRAY
 						: 0;
 	n->generation = ++t->generations;
 	return n;
@@ -201,7 +205,7 @@ static void hash_remove_locked(struct node_table *t, struct node *n)
 static void hide_locked(struct node_table *t, struct node *n)
 {
 	hash_remove_locked(t, n);
-	n->space = SPACE_TWIN - 1 - n->generation;
+	n->space = SPACE_OURS_MIN - 1 - n->generation;
 	hash_insert_locked(t, n);
 }
 

@@ -98,7 +98,8 @@ struct node {
 	union {
 		struct marker *marker; // NODE_MARKER: what was written last
 		char *target;          // NODE_LATEST, set with its first lookup
-		struct stat *opened; // a file below .ckptfs/conflicts, as of its last open; guarded by the lock of use
+		struct stat *
+			opened; // a file below .ckptfs/conflicts or STEP/.arrays, as of its last open; guarded by the lock of use
 	};
 	struct node_use *use; // NULL while it was never open, as most are that are only looked at (node_use, node_used)
 };
@@ -128,6 +129,9 @@ int node_get(struct ckpt_fs *fs, uint64_t space, uint64_t number, mode_t type, s
 #define SPACE_LATEST (UINT64_MAX - 2)
 #define SPACE_TWIN (UINT64_MAX - 3)
 #define SPACE_CONFLICTS (UINT64_MAX - 4) // control pieces, too (control_conflicts.c)
+#define SPACE_ARRAYS (UINT64_MAX - 5)    // the same (control_arrays.c)
+#define SPACE_ARRAY (UINT64_MAX - 6)
+#define SPACE_OURS_MIN SPACE_ARRAY // the numbers of ours begin here; below are those of steps
 // NULL: the plain tree. Under names_lock, where it must still be true when a node is made by it.
 uint64_t node_space(const struct ckpt_step *step);
 

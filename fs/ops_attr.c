@@ -40,12 +40,21 @@ void reply_attr(struct ckpt_fs *fs, fuse_req_t req, struct node *n)
 		fuse_reply_attr(req, &attr, timeout);
 }
 
+static void run_getattr(struct call *c)
+{
+	reply_attr(c->fs, c->req, c->node);
+}
+
 void op_getattr(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 {
 	struct ckpt_fs *fs = fs_of(req);
+	struct call c = {.run = run_getattr, .req = req, .fs = fs, .node = node_of(fs, ino)};
 
 	(void)fi;
-	reply_attr(fs, req, node_of(fs, ino));
+	if (control_is_array(c.node) && !control_arrays_ready(fs, c.node))
+		call_detach(&c);
+	else
+		reply_attr(fs, req, c.node);
 }
 
 bool attr_allows(const struct stat *attr, int mask)
@@ -61,14 +70,24 @@ bool attr_allows(const struct stat *attr, int mask)
 	return !((mode_t)mask & ~given & 07);
 }
 
+static void run_access(struct call *c)
+{
+	struct stat attr;
+	double timeout;
+	int rc = attr_of_node(c->fs, c->node, &attr, &timeout);
+
+	reply_error(c->req, rc ? rc : attr_allows(&attr, c->flags & (R_OK | W_OK | X_OK)) ? 0 : -EACCES);
+}
+
 void op_access(fuse_req_t req, fuse_ino_t ino, int mask)
 {
 	struct ckpt_fs *fs = fs_of(req);
-	struct stat attr;
-	double timeout;
-	int rc = attr_of_node(fs, node_of(fs, ino), &attr, &timeout);
+	struct call c = {.run = run_access, .req = req, .fs = fs, .node = node_of(fs, ino), .flags = mask};
 
-	reply_error(req, rc ? rc : attr_allows(&attr, mask & (R_OK | W_OK | X_OK)) ? 0 : -EACCES);
+	if (control_is_array(c.node) && !control_arrays_ready(fs, c.node))
+		call_detach(&c);
+	else
+		run_access(&c);
 }
 
 // --- setattr ----------------------------------------------------------------------------------------------------------
@@ -297,7 +316,9 @@ static void set_control_attr(fuse_req_t req, struct node *n, const struct stat *
 			     struct fuse_file_info *fi)
 {
 	bool cuts = (to_set & FUSE_SET_ATTR_SIZE) && fi;
-	int rc = n->control == CONTROL_COPY ? -EROFS : to_set & ~(TIMES | (cuts ? FUSE_SET_ATTR_SIZE : 0)) ? -EPERM : 0;
+	int rc = n->control == CONTROL_COPY || control_is_array(n)     ? -EROFS
+		 : to_set & ~(TIMES | (cuts ? FUSE_SET_ATTR_SIZE : 0)) ? -EPERM
+								       : 0;
 
 	if (!rc && cuts)
 		rc = control_truncate(handle_of(fi), attr->st_size);
@@ -680,7 +701,7 @@ static void change_xattr(fuse_req_t req, fuse_ino_t ino, const char *name, const
 			 .flags = flags};
 
 	if (c.node->kind != NODE_FILES || S_ISLNK(c.node->type)) {
-		reply_error(req, -EPERM);
+		reply_error(req, control_refusal(c.node));
 	} else if (!is_a_clients(name) && !is_meta(name)) {
 		reply_error(req, strncmp(name, CKPT_OWN_XATTRS, strlen(CKPT_OWN_XATTRS)) ? -EOPNOTSUPP : -EPERM);
 	} else if (value && !copy) {

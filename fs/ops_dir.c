@@ -374,8 +374,8 @@ static void read_listing(fuse_req_t req, struct fuse_file_info *fi, struct listi
 			 .data_len = sizeof(r),
 			 .fi = *fi};
 
-	if (c.node->control == CONTROL_CONFLICTS || c.node->control == CONTROL_COPY)
-		call_detach(&c); // it may read the manifest of every step
+	if (c.node->control == CONTROL_CONFLICTS || c.node->control == CONTROL_COPY || control_is_array(c.node))
+		call_detach(&c); // it may read the manifest of every step, or the headers of one
 	else
 		run_readdir(&c);
 }

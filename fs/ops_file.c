@@ -9,6 +9,7 @@
 #include "fs/beside.h"
 #include "fs/call.h"
 #include "fs/complete.h"
+#include "fs/control.h"
 #include "fs/control_file.h"
 #include "fs/draft.h"
 #include "fs/durable.h"
@@ -487,6 +488,8 @@ void op_read(fuse_req_t req, fuse_ino_t ino, size_t size, off_t offset, struct f
 	(void)ino;
 	if (h->text)
 		control_read(req, h, size, offset);
+	else if (h->array)
+		control_arrays_read(req, h, size, offset);
 	else if (h->marker)
 		marker_read(req, h, size, offset);
 	else

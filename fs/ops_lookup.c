@@ -8,6 +8,7 @@
 #include "fs/amend.h"
 #include "fs/attr.h"
 #include "fs/beside.h"
+#include "fs/call.h"
 #include "fs/control.h"
 #include "fs/draft.h"
 #include "fs/folder.h"
@@ -307,7 +308,11 @@ int lookup_child(struct ckpt_fs *fs, struct node *parent, const char *name, stru
 			return rc ? rc : lookup_own(fs, n, ret_entry);
 		// In a step that was completed by another name's marker it may be an ordinary file.
 	}
-	return lookup_in_tree(fs, parent, name, ret_entry);
+	rc = lookup_in_tree(fs, parent, name, ret_entry);
+	if (rc != -ENOENT || strcmp(name, CONTROL_ARRAYS_NAME) != 0)
+		return rc;
+	rc = control_arrays_dir(fs, parent, &n); // what the step has itself wins
+	return rc ? rc : lookup_own(fs, n, ret_entry);
 }
 
 // False: the name has a copy of what was found, from a moment ago. Each time another change of the name came between.
@@ -320,10 +325,9 @@ static bool lead_writer(fuse_req_t req, const struct node *dir, const char *name
 	return !unwritten_any(node_of(fs, found->ino)) || unwritten_lead(fs, dir, name, found);
 }
 
-void op_lookup(fuse_req_t req, fuse_ino_t parent, const char *name)
+static void look_up(fuse_req_t req, struct node *dir, const char *name)
 {
 	struct ckpt_fs *fs = fs_of(req);
-	struct node *dir = beside_find(fs, node_of(fs, parent), name);
 	struct fuse_entry_param e = {0};
 	int rc = draft_lookup_invited(req, dir, name, &e);
 
@@ -339,6 +343,30 @@ void op_lookup(fuse_req_t req, fuse_ino_t parent, const char *name)
 		reply_error(req, rc);
 	else if (fuse_reply_entry(req, &e) == -ENOENT)
 		node_forget(fs, node_of(fs, e.ino), 1);
+}
+
+static void run_lookup(struct call *c)
+{
+	look_up(c->req, c->node, c->name);
+}
+
+// Names of arrays are in headers, which may have to be read.
+static bool waits_for_headers(struct ckpt_fs *fs, struct node *dir, const char *name)
+{
+	return (control_is_array(dir) || (!strcmp(name, CONTROL_ARRAYS_NAME) && node_is_top(dir))) &&
+	       !control_arrays_ready(fs, dir);
+}
+
+void op_lookup(fuse_req_t req, fuse_ino_t parent, const char *name)
+{
+	struct ckpt_fs *fs = fs_of(req);
+	struct call c = call_for(req, parent, name, run_lookup);
+
+	c.node = beside_find(fs, c.node, name);
+	if (waits_for_headers(fs, c.node, name))
+		call_detach(&c);
+	else
+		look_up(req, c.node, name);
 }
 
 void op_forget(fuse_req_t req, fuse_ino_t ino, uint64_t lookups)

@@ -278,7 +278,9 @@ void op_mkdir(fuse_req_t req, fuse_ino_t parent, const char *name, mode_t mode)
 	c.mode = mode;
 	c.committed = amend_make;
 	c.reopens = c.makes = true;
-	if (rc) {
+	if (control_is_array(c.node)) {
+		reply_error(req, -EROFS);
+	} else if (rc) {
 		reply_error(req, rc);
 	} else if (begins) {
 		c.run = run_begin;
@@ -319,10 +321,10 @@ void op_mknod(fuse_req_t req, fuse_ino_t parent, const char *name, mode_t mode, 
 	c.mode = mode;
 	c.committed = amend_make;
 	c.reopens = c.makes = true;
-	if (S_ISREG(mode))
+	if (S_ISREG(mode) && !control_is_array(c.node))
 		call_run(&c);
 	else
-		reply_error(req, -EPERM); // no devices, FIFOs or sockets
+		reply_error(req, control_refusal(c.node)); // no devices, FIFOs or sockets
 }
 
 static void run_symlink(struct call *c)
@@ -346,10 +348,10 @@ void op_symlink(fuse_req_t req, const char *target, fuse_ino_t parent, const cha
 	c.data_len = strlen(target);
 	c.committed = amend_make;
 	c.reopens = c.makes = true;
-	if (copy)
+	if (copy && !control_is_array(c.node))
 		call_run(&c);
 	else
-		reply_error(req, -ENOMEM);
+		reply_error(req, copy ? -EROFS : -ENOMEM);
 }
 
 static int readlink_live(struct ckpt_fs *fs, struct node *n, char *target, size_t cap)
@@ -499,8 +501,8 @@ void op_link(fuse_req_t req, fuse_ino_t ino, fuse_ino_t new_parent, const char *
 	bool copies = false;
 	struct place p;
 
-	if (n->kind != NODE_FILES) {
-		reply_error(req, -EPERM);
+	if (n->kind != NODE_FILES || control_is_array(c.node)) {
+		reply_error(req, control_is_array(c.node) ? -EROFS : control_refusal(n));
 		return;
 	}
 	if (!place_of(c.fs, n, &p) && place_is_committed(&p)) {

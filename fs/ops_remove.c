@@ -12,6 +12,7 @@
 #include "fs/call.h"
 #include "fs/client.h"
 #include "fs/complete.h"
+#include "fs/control.h"
 #include "fs/control_file.h"
 #include "fs/draft.h"
 #include "fs/durable.h"
@@ -290,7 +291,11 @@ void op_rmdir(fuse_req_t req, fuse_ino_t parent, const char *name)
 	struct ckpt_step *step;
 
 	if (c.node->kind != NODE_FILES || (c.node == node_root(c.fs) && !strcmp(name, CKPT_CONTROL_NAME))) {
-		reply_error(req, -EPERM);
+		reply_error(req, control_refusal(c.node));
+		return;
+	}
+	if (control_arrays_stands(c.fs, c.node, name)) {
+		reply_error(req, -EROFS);
 		return;
 	}
 	c.node = beside_find(c.fs, c.node, name);

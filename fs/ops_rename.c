@@ -20,6 +20,7 @@
 #include "fs/beside.h"
 #include "fs/call.h"
 #include "fs/complete.h"
+#include "fs/control.h"
 #include "fs/control_file.h"
 #include "fs/draft.h"
 #include "fs/durable.h"
@@ -788,6 +789,8 @@ void op_rename(fuse_req_t req, fuse_ino_t parent, const char *name, fuse_ino_t n
 		reply_error(req, control_refuse(fs, c.node, name));
 	} else if (c.node->kind != NODE_FILES || c.other->kind != NODE_FILES) {
 		reply_error(req, -EPERM);
+	} else if (control_arrays_stands(fs, c.node, name) || control_arrays_stands(fs, c.other, new_name)) {
+		reply_error(req, -EROFS);
 	} else if (!(from = names_a_step(fs, c.node, name)) && __atomic_load_n(&c.other->beside, __ATOMIC_RELAXED)) {
 		reply_error(req, -EXDEV); // it would be in no folder of steps
 	} else if (!from) {

@@ -3,6 +3,7 @@
 #include "core/base/util.h"
 #include "core/cold/file.h"
 #include "core/store/room.h"
+#include "core/view/array_file.h"
 #include "fs/amend.h"
 #include "fs/call.h"
 #include "fs/handle.h"
@@ -137,7 +138,7 @@ void op_copy_file_range(fuse_req_t req, fuse_ino_t ino_in, off_t off_in, struct 
 // In packs nothing is a hole.
 static void seek_packed(fuse_req_t req, const struct handle *h, off_t offset, int whence)
 {
-	uint64_t bytes = ckpt_file_bytes(handle_packed(h));
+	uint64_t bytes = h->array ? ckpt_array_file_bytes(h->array) : ckpt_file_bytes(handle_packed(h));
 
 	if (offset < 0 || (uint64_t)offset >= bytes)
 		reply_error(req, -ENXIO);
@@ -150,7 +151,7 @@ static void seek_packed(fuse_req_t req, const struct handle *h, off_t offset, in
 void op_lseek(fuse_req_t req, fuse_ino_t ino, off_t offset, int whence, struct fuse_file_info *fi)
 {
 	struct handle *h = handle_of(fi);
-	int fd = h->node->kind == NODE_FILES || h->copy ? handle_backing(fs_of(req), h) : -EINVAL;
+	int fd = h->array ? -EXDEV : h->node->kind == NODE_FILES || h->copy ? handle_backing(fs_of(req), h) : -EINVAL;
 	off_t at;
 
 	(void)ino;

@@ -108,7 +108,7 @@ static int open_made(const struct ckpt_step_arrays *arrays, const char *path, st
 	int rc;
 
 	*ret = (struct made){0};
-	if (!strcmp(path, "index.json"))
+	if (!strcmp(path, CKPT_ARRAY_INDEX))
 		return ckpt_array_index_new(c, &ret->index);
 	rc = ckpt_array_find(c, path, &i);
 	return rc ? rc : ckpt_npy_view_open(c, i, ckpt_step_arrays_files(arrays), &ret->npy);

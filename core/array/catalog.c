@@ -497,6 +497,11 @@ void ckpt_catalog_free(struct ckpt_catalog *c)
 	free(c);
 }
 
+size_t ckpt_catalog_bytes(const struct ckpt_catalog *c)
+{
+	return sizeof(*c) + c->bytes;
+}
+
 size_t ckpt_catalog_count(const struct ckpt_catalog *c)
 {
 	return c->count;

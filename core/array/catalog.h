@@ -109,6 +109,7 @@ int ckpt_catalog_read(struct ckpt_catalog *c, const struct ckpt_catalog_files *f
 // After the last file: joins trees and compares them with what indices say; finds names that repeat. 0, -ENOMEM.
 int ckpt_catalog_end(struct ckpt_catalog *c);
 
+size_t ckpt_catalog_bytes(const struct ckpt_catalog *c); // of memory
 size_t ckpt_catalog_count(const struct ckpt_catalog *c);
 void ckpt_catalog_get(const struct ckpt_catalog *c, size_t i, struct ckpt_catalog_array *ret_array);
 // Piece k of array i.

@@ -27,6 +27,7 @@ struct ckpt_gather {
 	unsigned width, swap;    // bytes of an element, and of what has an order of bytes
 	bool gaps, overlaps;     // of its pieces
 	uint64_t left;           // of what this call may decode
+	bool decoded;            // a piece has codecs, but for the place in a torch.save()
 	bool reordered;          // a piece has its elements in another order than C's
 	struct open_piece *open; // the one that was used last first
 	size_t open_count;
@@ -479,6 +480,18 @@ static bool is_reordered(const struct ckpt_gather *g)
 	return false;
 }
 
+static bool is_decoded(const struct ckpt_gather *g)
+{
+	struct ckpt_piece p;
+
+	for (size_t i = 0; i < g->array.pieces; i++) {
+		ckpt_catalog_piece(g->catalog, g->index, i, &p);
+		if (p.codecs[0] != CKPT_PIECE_RAW && p.codecs[0] != CKPT_PIECE_TORCH)
+			return true;
+	}
+	return false;
+}
+
 // Of all pieces; saturates.
 static uint64_t piece_elements(const struct ckpt_gather *g)
 {
@@ -519,6 +532,7 @@ static int init(struct ckpt_gather *g)
 	g->gaps = covered.missing;
 	g->overlaps = covered.doubled;
 	g->reordered = is_reordered(g);
+	g->decoded = is_decoded(g);
 	return rc == -E2BIG ? -EFBIG : rc;
 }
 
@@ -542,17 +556,40 @@ int ckpt_gather_new(const struct ckpt_catalog *c, size_t array, const struct ckp
 	return rc;
 }
 
+void ckpt_gather_rest(struct ckpt_gather *g)
+{
+	for (struct open_piece *o = TAKE_PTR(g->open), *next; o; o = next) {
+		next = o->next;
+		close_piece(g, o);
+	}
+	g->open_count = 0;
+	free(TAKE_PTR(g->block));
+	g->block_count = 0;
+}
+
 void ckpt_gather_free(struct ckpt_gather *g)
 {
 	if (!g)
 		return;
-	for (struct open_piece *o = g->open, *next; o; o = next) {
-		next = o->next;
-		close_piece(g, o);
-	}
+	ckpt_gather_rest(g);
 	free(g->run);
-	free(g->block);
 	free(g);
+}
+
+#define HELD_BY_FILE (64u << 10) // a descriptor, or a file in packs
+
+size_t ckpt_gather_held(const struct ckpt_gather *g)
+{
+	size_t bytes = g->block ? (size_t)MIN(BLOCK_BYTES, g->elements * g->width) : 0;
+
+	for (const struct open_piece *o = g->open; o; o = o->next)
+		bytes += HELD_BY_FILE + ckpt_decode_bytes(o->decode);
+	return bytes;
+}
+
+bool ckpt_gather_is_decoded(const struct ckpt_gather *g)
+{
+	return g->decoded || g->reordered;
 }
 
 uint64_t ckpt_gather_elements(const struct ckpt_gather *g)

@@ -29,6 +29,12 @@ void ckpt_gather_free(struct ckpt_gather *g);         // NULL is fine
 uint64_t ckpt_gather_elements(const struct ckpt_gather *g);
 unsigned ckpt_gather_width(const struct ckpt_gather *g); // bytes of an element
 
+// Some piece has codecs, or elements in another order: reading a part may cost far more than the part, and forwards is cheapest.
+bool ckpt_gather_is_decoded(const struct ckpt_gather *g);
+// The memory of what is open, and its files; and all of it closed, until the next read.
+size_t ckpt_gather_held(const struct ckpt_gather *g);
+void ckpt_gather_rest(struct ckpt_gather *g);
+
 // start and extent have ndim numbers; the box is in the array. into has room for its elements.
 int ckpt_gather_box(struct ckpt_gather *g, const uint64_t *start, const uint64_t *extent, void *into);
 // Elements [first, first + count) in C order; first + count is no more than there are.

@@ -5,7 +5,7 @@
 
 struct ckpt_array_index {
 	const struct ckpt_catalog *catalog;
-	size_t count;
+	size_t arrays, count;      // rows: arrays, and all
 	uint64_t *ends;            // of each row
 	struct ckpt_row_text text; // of the row that was made last
 	size_t row;                // its number; SIZE_MAX: none
@@ -20,8 +20,10 @@ static int make_row(struct ckpt_array_index *x, size_t i)
 	x->text.len = 0;
 	x->row = SIZE_MAX;
 	rc = ckpt_row_text_add(&x->text, i ? " " : "[", 1);
-	if (!rc && x->count)
+	if (!rc && i < x->arrays)
 		rc = ckpt_array_row_text(x->catalog, i, &x->text);
+	else if (!rc && x->count)
+		rc = ckpt_array_fault_text(x->catalog, i - x->arrays, &x->text);
 	if (!rc)
 		rc = ckpt_row_text_add(&x->text, end, strlen(end));
 	if (!rc)
@@ -32,13 +34,14 @@ static int make_row(struct ckpt_array_index *x, size_t i)
 int ckpt_array_index_new(const struct ckpt_catalog *c, struct ckpt_array_index **ret_index)
 {
 	struct ckpt_array_index *x = ckpt_calloc(1, sizeof(*x));
-	size_t rows = MAX(ckpt_catalog_count(c), (size_t)1);
+	size_t rows = MAX(ckpt_catalog_count(c) + ckpt_catalog_faults(c), (size_t)1);
 	uint64_t end = 0;
 
 	if (!x)
 		return -ENOMEM;
 	x->catalog = c;
-	x->count = ckpt_catalog_count(c);
+	x->arrays = ckpt_catalog_count(c);
+	x->count = x->arrays + ckpt_catalog_faults(c);
 	x->ends = ckpt_calloc(rows, sizeof(*x->ends));
 	for (size_t i = 0; i < rows; i++) {
 		if (!x->ends || make_row(x, i)) {

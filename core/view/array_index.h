@@ -1,5 +1,5 @@
-// .arrays/index.json: the arrays of a step as one JSON document, a row (array_row.h) a line. It is never in memory as a whole: rows are
-// made as they are read. Its size is known from the beginning.
+// .arrays/index.json: the arrays of a step as one JSON document, a row (array_row.h) a line, and behind them a row for each fault of a file
+// whose arrays are not there. It is never in memory as a whole: rows are made as they are read. Its size is known from the beginning.
 //
 // Ownership: the caller's; the catalog lives as long. Threads: one reader at a time, as the row that was made last is kept. Blocks: never
 // on I/O. Memory: 8 bytes for each array, and the text of the longest row.

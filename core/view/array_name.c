@@ -14,14 +14,24 @@ static bool stands_for_itself(char c)
 	       c == '-';
 }
 
+// The dot that a folder must not have as it is: with it a file could have the folder's name. SIZE_MAX: it has none.
+static size_t folder_dot(const char *component, size_t len)
+{
+	if (len >= strlen(SUFFIX) && !memcmp(component + len - strlen(SUFFIX), SUFFIX, strlen(SUFFIX)))
+		return len - strlen(SUFFIX);
+	return len == strlen(CKPT_ARRAY_INDEX) && !memcmp(component, CKPT_ARRAY_INDEX, len)
+		       ? strcspn(CKPT_ARRAY_INDEX, ".")
+		       : SIZE_MAX;
+}
+
 // One component into `out`, which has room for three times its bytes. The bytes that it took.
-static size_t escape(const char *component, size_t len, char *out)
+static size_t escape(const char *component, size_t len, bool folder, char *out)
 {
 	bool dots = (len == 1 && component[0] == '.') || (len == 2 && !memcmp(component, "..", 2));
-	size_t n = 0;
+	size_t n = 0, dot = folder ? folder_dot(component, len) : SIZE_MAX;
 
 	for (size_t i = 0; i < len; i++) {
-		if (!dots && stands_for_itself(component[i]))
+		if (!dots && i != dot && stands_for_itself(component[i]))
 			out[n++] = component[i];
 		else
 			n += (size_t)sprintf(out + n, "%%%02X", (unsigned char)component[i]);
@@ -41,6 +51,7 @@ static size_t hash(const char *component, size_t len, char *out)
 	return n;
 }
 
+// suffix: bytes that follow; none: it is a folder.
 static size_t put_component(const char *component, size_t len, size_t suffix, char *out)
 {
 	size_t n;
@@ -49,7 +60,7 @@ static size_t put_component(const char *component, size_t len, size_t suffix, ch
 		memcpy(out, EMPTY, strlen(EMPTY));
 		return strlen(EMPTY);
 	}
-	n = escape(component, len, out);
+	n = escape(component, len, !suffix, out);
 	return n + suffix > CKPT_ARRAY_COMPONENT_MAX ? hash(component, len, out) : n;
 }
 

@@ -177,6 +177,20 @@ int ckpt_array_row_text(const struct ckpt_catalog *c, size_t i, struct ckpt_row_
 
 // --- Values -----------------------------------------------------------------------------------------------------------------
 
+int ckpt_array_fault_text(const struct ckpt_catalog *c, size_t i, struct ckpt_row_text *t)
+{
+	struct ckpt_catalog_fault f;
+	int rc;
+
+	ckpt_catalog_fault(c, i, &f);
+	rc = add_string(t, "{\"name\": null, \"tree\": null, \"file\": ", f.file);
+	if (!rc)
+		rc = add_string(t, ", \"field\": ", f.field);
+	if (!rc)
+		rc = add_string(t, ", \"why\": ", f.reason);
+	return rc ? rc : add_plain(t, "}");
+}
+
 json_t *ckpt_array_row(const struct ckpt_catalog *c, size_t i)
 {
 	struct ckpt_row_text t = {0};

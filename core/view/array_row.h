@@ -24,6 +24,10 @@ void ckpt_row_text_done(struct ckpt_row_text *t);
 
 // The row is added to the text, in one line without its end. 0, -ENOMEM.
 int ckpt_array_row_text(const struct ckpt_catalog *c, size_t i, struct ckpt_row_text *t);
+// The same of a fault of the catalog: what a file has in it that is in no row.
+//
+//	{"name": null, "tree": null, "file", "field", "why"}
+int ckpt_array_fault_text(const struct ckpt_catalog *c, size_t i, struct ckpt_row_text *t);
 json_t *ckpt_array_row(const struct ckpt_catalog *c, size_t i);
 json_t *ckpt_array_head(const struct ckpt_catalog *c, size_t i); // the same, where "pieces" is their number
 const char *ckpt_array_dtype(enum ckpt_dtype dtype);             // "bfloat16"; NULL: not known

@@ -8,11 +8,17 @@
 
 #define MAGIC "\x93NUMPY"
 #define ALIGN 64
+#define WINDOW_STEP (1u << 20)
+#define WINDOW_AHEAD (CKPT_NPY_VIEW_WINDOW - 2 * WINDOW_STEP)
 #define HEADER_MAX (CKPT_ARRAY_DIMS_MAX * 22 + 256)
 
 struct ckpt_npy_view {
 	struct ckpt_lock lock;
-	struct ckpt_gather *gather; // guarded by the lock
+	struct ckpt_gather *gather; // guarded by the lock, as are
+	uint8_t *window;            // WINDOW bytes, once something was decoded,
+	uint64_t window_at;         // and where in the elements they begin
+	size_t window_len;
+	size_t held; // atomic: as of the last read
 	uint64_t bytes;
 	size_t header_len;
 	uint8_t header[HEADER_MAX];
@@ -100,6 +106,7 @@ void ckpt_npy_view_close(struct ckpt_npy_view *n)
 	if (!n)
 		return;
 	ckpt_gather_free(n->gather);
+	free(n->window);
 	ckpt_lock_done(&n->lock);
 	free(n);
 }
@@ -131,6 +138,55 @@ static int read_elements(struct ckpt_npy_view *n, uint64_t at, uint8_t *buf, siz
 	return rc;
 }
 
+static void note_held_locked(struct ckpt_npy_view *n)
+{
+	__atomic_store_n(&n->held, ckpt_gather_held(n->gather) + (n->window ? CKPT_NPY_VIEW_WINDOW : 0),
+			 __ATOMIC_RELAXED);
+}
+
+// Adds what follows the window to it, up to `end`; the oldest bytes go.
+static int extend_window(struct ckpt_npy_view *n, uint64_t end)
+{
+	while (n->window_at + n->window_len < end) {
+		size_t more = (size_t)MIN(end - n->window_at - n->window_len, (uint64_t)WINDOW_STEP), over;
+		int rc;
+
+		over = n->window_len + more > CKPT_NPY_VIEW_WINDOW ? n->window_len + more - CKPT_NPY_VIEW_WINDOW : 0;
+		memmove(n->window, n->window + over, n->window_len - over);
+		n->window_at += over;
+		n->window_len -= over;
+		rc = read_elements(n, n->window_at + n->window_len, n->window + n->window_len, more);
+		if (rc)
+			return rc;
+		n->window_len += more;
+	}
+	return 0;
+}
+
+// Who is a little ahead of the others reads what is between, too: that has to be decoded anyway, and they will come for it.
+static int read_by_window(struct ckpt_npy_view *n, uint64_t at, uint8_t *buf, size_t len)
+{
+	if (!n->window && !(n->window = malloc(CKPT_NPY_VIEW_WINDOW)))
+		return -ENOMEM;
+	while (len) {
+		size_t part = MIN(len, (size_t)WINDOW_STEP);
+		int rc;
+
+		if (at < n->window_at || at > n->window_at + n->window_len + WINDOW_AHEAD) {
+			n->window_at = at;
+			n->window_len = 0;
+		}
+		rc = extend_window(n, at + part);
+		if (rc)
+			return rc;
+		memcpy(buf, n->window + (at - n->window_at), part);
+		at += part;
+		buf += part;
+		len -= part;
+	}
+	return 0;
+}
+
 ssize_t ckpt_npy_view_read(struct ckpt_npy_view *n, void *buf, size_t len, uint64_t offset)
 {
 	size_t head;
@@ -143,7 +199,29 @@ ssize_t ckpt_npy_view_read(struct ckpt_npy_view *n, void *buf, size_t len, uint6
 	memcpy(buf, n->header + MIN(offset, n->header_len), head);
 	if (len > head) {
 		LOCK_SCOPE(&n->lock);
-		rc = read_elements(n, offset + head - n->header_len, (uint8_t *)buf + head, len - head);
+		rc = (ckpt_gather_is_decoded(n->gather) ? read_by_window : read_elements)(
+			n, offset + head - n->header_len, (uint8_t *)buf + head, len - head);
+		note_held_locked(n);
 	}
 	return rc ? rc : (ssize_t)len;
+}
+
+bool ckpt_npy_view_is_decoded(const struct ckpt_npy_view *n)
+{
+	return ckpt_gather_is_decoded(n->gather);
+}
+
+size_t ckpt_npy_view_held(const struct ckpt_npy_view *n)
+{
+	return __atomic_load_n(&n->held, __ATOMIC_RELAXED);
+}
+
+void ckpt_npy_view_rest(struct ckpt_npy_view *n)
+{
+	LOCK_SCOPE(&n->lock);
+
+	ckpt_gather_rest(n->gather);
+	free(TAKE_PTR(n->window));
+	n->window_len = 0;
+	note_held_locked(n);
 }

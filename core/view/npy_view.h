@@ -4,6 +4,9 @@
 // The size is known before an element is read. Elements of types that NumPy does not have are opaque: bfloat16 is <V2, the 8-bit floats are
 // <V1; `.view(ml_dtypes...)` of what is loaded gives the numbers.
 //
+// Reads that come nearly in order, as those of several threads that a kernel reads ahead with, decode each piece once: of an array that
+// has to be decoded, the last WINDOW bytes are kept.
+//
 // Ownership: the caller's; catalog and files live as long. Threads: any; one reads at a time, others wait. Blocks as the files do.
 // Errors: those of gather.h.
 #pragma once
@@ -11,6 +14,8 @@
 #include "core/array/catalog.h"
 
 #include <sys/types.h>
+
+#define CKPT_NPY_VIEW_WINDOW (4u << 20)
 
 struct ckpt_npy_view;
 
@@ -22,3 +27,9 @@ int ckpt_npy_view_open(const struct ckpt_catalog *c, size_t array, const struct 
 void ckpt_npy_view_close(struct ckpt_npy_view *n); // NULL is fine
 // As pread(2).
 ssize_t ckpt_npy_view_read(struct ckpt_npy_view *n, void *buf, size_t len, uint64_t offset);
+
+// Its pieces have to be decoded: memory, and one reader.
+bool ckpt_npy_view_is_decoded(const struct ckpt_npy_view *n);
+// The memory of what is open, as of the last read; and all of it closed until the next one.
+size_t ckpt_npy_view_held(const struct ckpt_npy_view *n);
+void ckpt_npy_view_rest(struct ckpt_npy_view *n);

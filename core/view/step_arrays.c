@@ -54,22 +54,37 @@ static void close_file(void *arg, struct ckpt_source *source)
 	ckpt_file_close(source->arg);
 }
 
-static int each_below(struct ckpt_step_arrays *a, uint32_t index, int (*fn)(void *, const char *, uint64_t),
-		      void *fn_arg)
+// The next one in the tree below top; top: that was the last.
+static uint32_t next_below(const struct ckpt_manifest *m, uint32_t top, uint32_t index, const struct ckpt_entry *e)
+{
+	struct ckpt_entry parent;
+
+	if (e->type == CKPT_ENTRY_DIR && e->child_count && !e->conflict)
+		return e->child_first;
+	for (uint32_t above = e->parent; index != top; index = above, above = parent.parent) {
+		ckpt_manifest_entry(m, above, &parent);
+		if (index + 1 < parent.child_first + parent.child_count)
+			return index + 1;
+	}
+	return top;
+}
+
+// Without recursion: directories may be in each other more often than a small stack has room for.
+static int each_below(struct ckpt_step_arrays *a, uint32_t top, int (*fn)(void *, const char *, uint64_t), void *fn_arg)
 {
 	char path[PATH_MAX];
 	struct ckpt_entry e;
-	int rc = 0;
+	uint32_t index = top;
+	int rc;
 
-	ckpt_manifest_entry(a->m, index, &e);
-	if (e.conflict)
-		return 0;
-	if (e.type == CKPT_ENTRY_FILE) {
-		rc = ckpt_manifest_path(a->m, index, path, sizeof(path));
-		return rc < 0 ? rc : fn(fn_arg, path, e.bytes);
-	}
-	for (uint32_t i = 0; e.type == CKPT_ENTRY_DIR && i < e.child_count && !rc; i++)
-		rc = each_below(a, e.child_first + i, fn, fn_arg);
+	do {
+		ckpt_manifest_entry(a->m, index, &e);
+		rc = e.type != CKPT_ENTRY_FILE || e.conflict ? 0 : ckpt_manifest_path(a->m, index, path, sizeof(path));
+		rc = MIN(rc, 0);
+		if (!rc && e.type == CKPT_ENTRY_FILE && !e.conflict)
+			rc = fn(fn_arg, path, e.bytes);
+		index = next_below(a->m, top, index, &e);
+	} while (!rc && index != top);
 	return rc;
 }
 

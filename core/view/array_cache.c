@@ -1,0 +1,197 @@
+#include "core/view/array_cache.h"
+
+#include "core/base/lock.h"
+#include "core/base/util.h"
+
+// States: under way (set NULL, not failed), ready (set), failed. A slot is in the list while it is one of the first two. Invariants:
+//   1. Two slots of the list are not of one version.
+//   2. bytes is the sum of those of the ready slots in the list.
+struct slot {
+	struct slot *next; // the one that was used last first
+	uint64_t incarnation;
+	uint32_t version;
+	unsigned users; // who waits for it, and the list
+	int failed;
+	struct ckpt_array_set *set; // a reference; NULL: under way
+	size_t bytes;
+};
+
+struct ckpt_array_cache {
+	struct ckpt_lock lock; // guards all
+	pthread_cond_t made;
+	struct slot *first;
+	size_t bytes, bytes_max;
+};
+
+struct ckpt_array_cache *ckpt_array_cache_new(size_t bytes_max)
+{
+	struct ckpt_array_cache *c = ckpt_calloc(1, sizeof(*c));
+
+	if (!c)
+		return NULL;
+	ckpt_lock_init(&c->lock, CKPT_LOCK_LEAF);
+	pthread_cond_init(&c->made, NULL);
+	c->bytes_max = bytes_max;
+	return c;
+}
+
+static void free_slots(struct slot *s)
+{
+	for (struct slot *next; s; s = next) {
+		next = s->next;
+		ckpt_array_set_unref(s->set);
+		free(s);
+	}
+}
+
+void ckpt_array_cache_free(struct ckpt_array_cache *c)
+{
+	if (!c)
+		return;
+	free_slots(c->first);
+	pthread_cond_destroy(&c->made);
+	ckpt_lock_done(&c->lock);
+	free(c);
+}
+
+static struct slot **find_locked(struct ckpt_array_cache *c, uint64_t incarnation, uint32_t version)
+{
+	struct slot **at = &c->first;
+
+	while (*at && ((*at)->incarnation != incarnation || (*at)->version != version))
+		at = &(*at)->next;
+	return at;
+}
+
+static void put_first_locked(struct ckpt_array_cache *c, struct slot **at)
+{
+	struct slot *s = *at;
+
+	*at = s->next;
+	s->next = c->first;
+	c->first = s;
+}
+
+// A user less. The slot, if that was the last one: for the caller to free, without the lock.
+static struct slot *leave_locked(struct slot *s)
+{
+	if (--s->users)
+		return NULL;
+	s->next = NULL;
+	return s;
+}
+
+// What is too much, of those that were not used for longest: for the caller to free. The first one stays.
+static struct slot *evict_locked(struct ckpt_array_cache *c)
+{
+	struct slot *gone = NULL;
+
+	while (c->bytes > c->bytes_max) {
+		struct slot **last = NULL, *s;
+
+		for (struct slot **at = &c->first->next; *at; at = &(*at)->next)
+			if ((*at)->set && (*at)->users == 1)
+				last = at;
+		if (!last)
+			break;
+		s = *last;
+		*last = s->next;
+		c->bytes -= s->bytes;
+		s->next = gone;
+		gone = s;
+	}
+	return gone;
+}
+
+// Waits for who makes it. -EAGAIN at once.
+static int wait_for(struct ckpt_array_cache *c, struct slot *s, bool at_once, struct ckpt_array_set **ret_set,
+		    struct slot **ret_gone)
+{
+	int rc;
+
+	if (at_once && !s->set)
+		return -EAGAIN;
+	s->users++;
+	while (!s->set && !s->failed)
+		ckpt_lock_wait(&c->made, &c->lock);
+	rc = s->failed;
+	if (!rc)
+		*ret_set = ckpt_array_set_ref(s->set);
+	*ret_gone = leave_locked(s);
+	return rc;
+}
+
+static int make(struct ckpt_array_cache *c, struct ckpt_step *step, struct slot *s, struct ckpt_array_set **ret_set)
+{
+	struct ckpt_array_set *set = NULL;
+	int rc = ckpt_array_set_new(step, &set);
+	struct slot *gone, *mine = NULL, **at, **other;
+
+	ckpt_lock_take(&c->lock);
+	at = &c->first;
+	while (*at != s)
+		at = &(*at)->next;
+	if (!rc) {
+		s->set = ckpt_array_set_ref(set);
+		s->bytes = ckpt_array_set_bytes(set);
+		c->bytes += s->bytes;
+		put_first_locked(c, at);
+		// The version may be a newer one than was asked for, which has a slot by now.
+		at = &c->first->next;
+		s->version = 0;
+		other = find_locked(c, s->incarnation, ckpt_array_set_version(set));
+		if (*other) {
+			c->first = s->next;
+			c->bytes -= s->bytes;
+			mine = leave_locked(s);
+		}
+		s->version = ckpt_array_set_version(set);
+	} else {
+		s->failed = rc;
+		*at = s->next;
+		mine = leave_locked(s);
+	}
+	gone = evict_locked(c);
+	pthread_cond_broadcast(&c->made);
+	ckpt_lock_drop(&c->lock);
+	free_slots(gone);
+	free_slots(mine);
+	*ret_set = set;
+	return rc;
+}
+
+int ckpt_array_cache_get(struct ckpt_array_cache *c, struct ckpt_step *step, bool at_once,
+			 struct ckpt_array_set **ret_set)
+{
+	CLEANUP_VERSION struct ckpt_version *v = ckpt_step_version(step);
+	struct slot *s = ckpt_calloc(1, sizeof(*s)), **at, *gone = NULL;
+	int rc;
+
+	if (!s)
+		return -ENOMEM;
+	*s = (struct slot){.incarnation = step->incarnation, .version = v->is.version, .users = 1};
+	ckpt_lock_take(&c->lock);
+	at = find_locked(c, s->incarnation, s->version);
+	if (*at) {
+		struct slot *found = *at;
+
+		put_first_locked(c, at);
+		rc = wait_for(c, found, at_once, ret_set, &gone);
+	} else if (at_once) {
+		rc = -EAGAIN;
+	} else {
+		s->next = c->first;
+		c->first = TAKE_PTR(s);
+		at = NULL;
+	}
+	if (!at) {
+		struct slot *mine = c->first;
+
+		ckpt_lock_drop(&c->lock);
+		return make(c, step, mine, ret_set);
+	}
+	ckpt_lock_drop(&c->lock);
+	free(s);
+	free_slots(gone);
+	return rc;
+}

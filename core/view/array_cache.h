@@ -1,0 +1,23 @@
+// The sets of virtual files (array_set.h) of the versions that were asked for last, so that the headers of a step are read once.
+//
+//	_get()   ready: a reference
+//	         absent: it is made, without a lock; all others who ask for it meanwhile wait for that one, and have its result
+//	         failed: all who wait have the error; the next one who asks tries again
+//
+// Ownership: the cache has a reference to each set that it keeps, and these hold their steps. It is freed before the store is closed.
+// Threads: any. Blocks: on the disk or the store, without a lock: other versions go on meanwhile.
+// Memory: CKPT_ARRAY_CACHE_BYTES of sets that are kept, or the one that was used last, if that is larger.
+#pragma once
+
+#include "core/view/array_set.h"
+
+#define CKPT_ARRAY_CACHE_BYTES ((size_t)64 << 20)
+
+struct ckpt_array_cache;
+
+struct ckpt_array_cache *ckpt_array_cache_new(size_t bytes_max); // NULL: no memory
+void ckpt_array_cache_free(struct ckpt_array_cache *c);          // NULL is fine; nobody uses it any more
+
+// That of the current version of a step, which has a manifest. at_once: -EAGAIN where it is not ready. Errors of ckpt_array_set_new().
+int ckpt_array_cache_get(struct ckpt_array_cache *c, struct ckpt_step *step, bool at_once,
+			 struct ckpt_array_set **ret_set);

@@ -1,0 +1,36 @@
+// The virtual files of one version of a step: its catalog, the names below .arrays, their sizes, and who may read them.
+//
+// Rights. An array is readable by those who may read every file that has a piece of it, and search every directory of the step above these
+// files. It belongs to the owner and the group of the step's directory. A file or directory of another owner or group counts with the
+// bits that its owner, its group and all others have in common: nobody can tell here which of the three a reader is. index.json and the
+// listings of folders show the names of all arrays, so that they are readable by those who may read every array; who may search the step's
+// directory may search these folders. Nothing may be written. The rights follow a change of attributes in the step at once.
+//
+// Ownership: reference-counted. A set holds its step, version and manifest: what was opened by it stays that of its version, as long as the
+// store keeps that. Threads: any. Blocks: _new() on the disk or the store; the size of index.json is computed when it is asked for first.
+#pragma once
+
+#include "core/step/step.h"
+#include "core/view/array_tree.h"
+
+#include <sys/types.h>
+
+struct ckpt_array_set;
+
+// Of the current version. Errors of ckpt_step_arrays_read() and ckpt_step_manifest().
+int ckpt_array_set_new(struct ckpt_step *step, struct ckpt_array_set **ret_set);
+struct ckpt_array_set *ckpt_array_set_ref(struct ckpt_array_set *s);
+void ckpt_array_set_unref(struct ckpt_array_set *s);         // NULL is fine
+size_t ckpt_array_set_bytes(const struct ckpt_array_set *s); // of memory
+uint32_t ckpt_array_set_version(const struct ckpt_array_set *s);
+bool ckpt_array_set_is_packed(const struct ckpt_array_set *s); // the bytes of some file are in packs
+struct ckpt_step *ckpt_array_set_step(const struct ckpt_array_set *s);
+
+const struct ckpt_array_tree *ckpt_array_set_tree(const struct ckpt_array_set *s);
+const struct ckpt_catalog *ckpt_array_set_catalog(const struct ckpt_array_set *s);
+const struct ckpt_catalog_files *ckpt_array_set_files(const struct ckpt_array_set *s);
+
+// What is at this place of the tree as an entry: type, mode, owner, bytes, and the time of the version. -ENOMEM.
+int ckpt_array_set_entry(struct ckpt_array_set *s, uint32_t at, struct ckpt_entry *ret_entry);
+// Part of index.json, as pread(2). One at a time, others wait.
+ssize_t ckpt_array_set_read_index(struct ckpt_array_set *s, void *buf, size_t len, uint64_t offset);

@@ -1,0 +1,35 @@
+// The names below .arrays as a tree (ARRAYS.md section 3 of the design): each array at FOLDER/PATH, and at PATH alone where no other array
+// has its name; beside them index.json. Forms of names are those of array_name.h.
+//
+// Arrays that cannot be one file of NumPy (npy_view.h) have no name here, and neither have those whose path is longer than PATH_MAX. Where
+// two arrays have one path, it is that of the first one in the catalog; FOLDER/PATH wins over PATH.
+//
+// Ownership: the caller's; the catalog is needed by _new() alone. Threads: any; a tree is never changed. Nothing blocks. Memory: 16 bytes for
+// each name, 8 for finding it, and its text once.
+#pragma once
+
+#include "core/array/catalog.h"
+
+#define CKPT_ARRAY_TREE_TOP 0u // .arrays itself
+#define CKPT_ARRAY_TREE_NONE UINT32_MAX
+
+struct ckpt_array_tree;
+
+int ckpt_array_tree_new(const struct ckpt_catalog *c, struct ckpt_array_tree **ret_tree); // 0, -ENOMEM
+void ckpt_array_tree_free(struct ckpt_array_tree *t);                                     // NULL is fine
+size_t ckpt_array_tree_bytes(const struct ckpt_array_tree *t);                            // of memory
+
+// What has this path; "" is the top. -ENOENT.
+int ckpt_array_tree_find(const struct ckpt_array_tree *t, const char *path, uint32_t *ret_at);
+
+enum ckpt_array_tree_type {
+	CKPT_ARRAY_TREE_FOLDER,
+	CKPT_ARRAY_TREE_ARRAY,
+	CKPT_ARRAY_TREE_INDEX,
+};
+enum ckpt_array_tree_type ckpt_array_tree_type(const struct ckpt_array_tree *t, uint32_t at);
+size_t ckpt_array_tree_array(const struct ckpt_array_tree *t, uint32_t at); // of an ARRAY: which of the catalog
+const char *ckpt_array_tree_name(const struct ckpt_array_tree *t, uint32_t at);
+// The names in a folder, in no order: NONE behind the last.
+uint32_t ckpt_array_tree_first(const struct ckpt_array_tree *t, uint32_t folder);
+uint32_t ckpt_array_tree_next(const struct ckpt_array_tree *t, uint32_t at);

@@ -1,0 +1,326 @@
+// The folder `.arrays` in the directory of each committed step, in no listing: the arrays of the step as files of NumPy, whatever its
+// files are (core/view). A step that has an entry of this name itself has no such folder.
+//
+// Nodes are found by the path below .arrays: folders are those of the step, files those of one version of it, so that pages and handles of
+// another version are never mixed up with them. Who has a file open reads on in its version. A step that is being changed shows its last
+// version.
+#include "fs/control.h"
+
+#include "core/base/hash.h"
+#include "core/base/util.h"
+#include "core/step/errlog.h"
+#include "core/view/array_cache.h"
+#include "core/view/array_file.h"
+#include "fs/attr.h"
+#include "fs/call.h"
+#include "fs/handle.h"
+
+#include <stdio.h>
+#include <sys/stat.h>
+
+// The committed step that n is in; NULL: none.
+static struct ckpt_step *step_of(struct ckpt_fs *fs, struct node *n)
+{
+	struct ckpt_step *step = node_step(fs, n), *base;
+
+	if (step && ckpt_step_is_unfinished(step) && step->base) {
+		base = ckpt_step_ref(step->base);
+		ckpt_step_unref(step);
+		step = base;
+	}
+	if (step && !ckpt_step_has_manifest(ckpt_step_state(step))) {
+		ckpt_step_unref(step);
+		step = NULL;
+	}
+	return step;
+}
+
+static void tell(struct ckpt_fs *fs, struct ckpt_step *step, int rc, const char *what, const char *path)
+{
+	struct ckpt_step_name now;
+
+	ckpt_step_name(step, &now);
+	ckpt_errlog_add(fs->store->errlog, now.name, rc, "`ckptfs verify` says what is damaged",
+			"%s cannot be read: %s", path ? path : "its arrays", what);
+}
+
+static const char *text_of(int rc)
+{
+	return rc == -ENODATA   ? "a part of it is in no file"
+	       : rc == -ENOENT  ? "a file of it is missing"
+	       : rc == -EBADMSG ? "its bytes are damaged"
+	       : rc == -ENOTSUP ? "its form is not known"
+	       : rc == -EFBIG   ? "it would take more work than is allowed"
+				: strerror(-rc);
+}
+
+// What a client may be told of a file whose bytes are no use.
+static int told_as(int rc)
+{
+	return rc == -ENODATA || rc == -ENOENT || rc == -EBADMSG || rc == -ENOTSUP || rc == -EFBIG ? -EIO : rc;
+}
+
+static int get_set(struct ckpt_fs *fs, struct node *n, struct ckpt_array_set **ret_set)
+{
+	struct ckpt_step *step = step_of(fs, n);
+	int rc = step ? ckpt_array_cache_get(fs->arrays, step, false, ret_set) : -ENOENT;
+
+	if (step && rc && rc != -ENOMEM) {
+		tell(fs, step, rc, text_of(rc), NULL);
+		rc = told_as(rc);
+	}
+	ckpt_step_unref(step);
+	return rc;
+}
+
+// --- Paths ------------------------------------------------------------------------------------------------------------
+
+struct found {
+	struct ckpt_array_set *set; // a reference
+	uint32_t at;
+	uint64_t number;
+	mode_t type;
+};
+
+static void found_done(struct found *f)
+{
+	ckpt_array_set_unref(f->set);
+}
+
+static mode_t type_of(const struct ckpt_array_tree *t, uint32_t at)
+{
+	return ckpt_array_tree_type(t, at) == CKPT_ARRAY_TREE_FOLDER ? S_IFDIR : S_IFREG;
+}
+
+static uint64_t number_of(const struct ckpt_array_set *s, const char *path, mode_t type)
+{
+	uint64_t seed = ckpt_array_set_step(s)->incarnation * UINT64_C(0x9e3779b97f4a7c15);
+
+	return ckpt_checksum(path, strlen(path), S_ISDIR(type) ? seed : seed + ckpt_array_set_version(s));
+}
+
+// n, or what has this name in it.
+static int find(struct ckpt_fs *fs, struct node *n, const char *name, struct found *ret_found)
+{
+	struct ckpt_array_set *s = NULL;
+	char path[PATH_MAX];
+	int rc = control_path(fs, n, name, CONTROL_ARRAYS, path);
+
+	if (!rc)
+		rc = get_set(fs, n, &s);
+	if (!rc)
+		rc = ckpt_array_tree_find(ckpt_array_set_tree(s), path, &ret_found->at);
+	if (rc) {
+		ckpt_array_set_unref(s);
+		return rc == -ENAMETOOLONG ? -ENOENT : rc;
+	}
+	ret_found->set = s;
+	ret_found->type = type_of(ckpt_array_set_tree(s), ret_found->at);
+	ret_found->number = number_of(s, path, ret_found->type);
+	return 0;
+}
+
+// -ESTALE: another version has the name by now.
+static int find_node(struct ckpt_fs *fs, struct node *n, struct found *ret_found)
+{
+	int rc = find(fs, n, NULL, ret_found);
+
+	return rc ? rc : ret_found->type != n->type || ret_found->number != n->number ? -ESTALE : 0;
+}
+
+bool control_arrays_ready(struct ckpt_fs *fs, struct node *n)
+{
+	struct ckpt_step *step = step_of(fs, n);
+	struct ckpt_array_set *s = NULL;
+	bool ready = !step || !ckpt_array_cache_get(fs->arrays, step, true, &s);
+
+	ckpt_array_set_unref(s);
+	ckpt_step_unref(step);
+	return ready;
+}
+
+bool control_arrays_stands(struct ckpt_fs *fs, struct node *dir, const char *name)
+{
+	struct ckpt_step *step = !strcmp(name, CONTROL_ARRAYS_NAME) && node_is_top(dir) ? step_of(fs, dir) : NULL;
+	struct ckpt_manifest *m;
+	uint32_t index;
+	bool stands = false;
+
+	if (step && !ckpt_step_manifest(step, &m)) {
+		stands = ckpt_manifest_lookup(m, name, &index);
+		ckpt_manifest_unref(m);
+	}
+	ckpt_step_unref(step);
+	return stands;
+}
+
+int control_arrays_dir(struct ckpt_fs *fs, struct node *dir, struct node **ret_node)
+{
+	struct ckpt_array_set *s;
+	int rc = node_is_top(dir) ? get_set(fs, dir, &s) : -ENOENT;
+
+	if (rc)
+		return rc;
+	rc = node_get(fs, SPACE_ARRAYS, number_of(s, "", S_IFDIR), S_IFDIR, dir, CONTROL_ARRAYS_NAME, NULL, ret_node);
+	ckpt_array_set_unref(s);
+	return rc;
+}
+
+int control_arrays_lookup(struct ckpt_fs *fs, struct node *dir, const char *name, struct node **ret_node)
+{
+	CLEANUP(found_done) struct found f = {NULL};
+	int rc = find(fs, dir, name, &f);
+
+	return rc ? rc : node_get(fs, SPACE_ARRAY, f.number, f.type, dir, name, NULL, ret_node);
+}
+
+int control_arrays_each(struct ckpt_fs *fs, struct node *dir, control_name_fn *fn, void *arg)
+{
+	CLEANUP(found_done) struct found f = {NULL};
+	char path[PATH_MAX];
+	size_t len;
+	int rc = find(fs, dir, NULL, &f);
+
+	if (!rc)
+		rc = control_path(fs, dir, NULL, CONTROL_ARRAYS, path);
+	if (rc)
+		return rc == -ENOENT || rc == -ESTALE ? 0 : rc; // the step has other arrays by now
+	len = strlen(path);
+	if (len)
+		path[len++] = '/';
+	for (uint32_t at = ckpt_array_tree_first(ckpt_array_set_tree(f.set), f.at); at != CKPT_ARRAY_TREE_NONE && !rc;
+	     at = ckpt_array_tree_next(ckpt_array_set_tree(f.set), at)) {
+		const char *name = ckpt_array_tree_name(ckpt_array_set_tree(f.set), at);
+		mode_t type = type_of(ckpt_array_set_tree(f.set), at);
+
+		if ((size_t)snprintf(path + len, sizeof(path) - len, "%s", name) < sizeof(path) - len)
+			rc = fn(arg, name, type, number_of(f.set, path, type));
+	}
+	return rc;
+}
+
+// --- Attributes -------------------------------------------------------------------------------------------------------
+
+static int attr_of_found(struct ckpt_fs *fs, const struct node *n, const struct found *f, struct stat *ret_attr)
+{
+	struct ckpt_entry e;
+	int rc = ckpt_array_set_entry(f->set, f->at, &e);
+
+	if (rc)
+		return rc;
+	e.ino = n->number;
+	attr_from_entry(fs, &e, ret_attr);
+	return 0;
+}
+
+// For fstat(2) of a file of a version before.
+static bool attr_of_opened(struct node *n, struct stat *ret_attr)
+{
+	struct node_use *use = node_used(n);
+
+	if (!use)
+		return false;
+	LOCK_SCOPE(&use->lock);
+	if (!n->opened)
+		return false;
+	*ret_attr = *n->opened;
+	ret_attr->st_nlink = 0;
+	return true;
+}
+
+int control_arrays_attr(struct ckpt_fs *fs, struct node *n, struct stat *ret_attr)
+{
+	CLEANUP(found_done) struct found f = {NULL};
+	int rc = find_node(fs, n, &f);
+
+	if (!rc)
+		rc = attr_of_found(fs, n, &f, ret_attr);
+	else if ((rc == -ENOENT || rc == -ESTALE) && attr_of_opened(n, ret_attr))
+		rc = 0;
+	return rc;
+}
+
+// --- Files ------------------------------------------------------------------------------------------------------------
+
+static int remember_opened(struct node *n, const struct stat *attr)
+{
+	LOCK_SCOPE(&n->use->lock);
+
+	if (!n->opened)
+		n->opened = malloc(sizeof(*n->opened));
+	if (!n->opened)
+		return -ENOMEM;
+	*n->opened = *attr;
+	return 0;
+}
+
+int control_arrays_open(struct ckpt_fs *fs, struct node *n, struct ckpt_array_file **ret_file)
+{
+	CLEANUP(found_done) struct found f = {NULL};
+	struct stat attr;
+	int rc = find_node(fs, n, &f);
+
+	if (rc)
+		return rc == -ENOENT ? -ESTALE : rc; // the kernel looks again
+	rc = attr_of_found(fs, n, &f, &attr);
+	if (!rc)
+		rc = attr_allows(&attr, R_OK) ? remember_opened(n, &attr) : -EACCES;
+	if (!rc) {
+		rc = ckpt_array_file_open(fs->array_pool, f.set, f.at, ret_file);
+		if (rc && rc != -ENOMEM)
+			tell(fs, ckpt_array_set_step(f.set), rc, text_of(rc),
+			     ckpt_array_tree_name(ckpt_array_set_tree(f.set), f.at));
+		rc = told_as(rc);
+	}
+	return rc;
+}
+
+// Once for each open file: a client that reads on would fill the log.
+static int failed(struct ckpt_fs *fs, struct handle *h, int rc)
+{
+	struct ckpt_array_set *s = ckpt_array_file_set(h->array);
+
+	if (rc != -ENOMEM && !__atomic_exchange_n(&h->array_failed, true, __ATOMIC_RELAXED))
+		tell(fs, ckpt_array_set_step(s), rc, text_of(rc),
+		     ckpt_array_tree_name(ckpt_array_set_tree(s), ckpt_array_file_at(h->array)));
+	return told_as(rc);
+}
+
+struct part {
+	size_t size;
+	off_t offset;
+};
+
+static void reply_part(fuse_req_t req, struct handle *h, struct part part)
+{
+	CLEANUP_FREE char *data = malloc(part.size);
+	ssize_t n = data ? ckpt_array_file_read(h->array, data, part.size, (uint64_t)part.offset) : -ENOMEM;
+
+	if (n < 0)
+		reply_error(req, failed(fs_of(req), h, (int)n));
+	else
+		fuse_reply_buf(req, data, (size_t)n);
+}
+
+static void run_read(struct call *c)
+{
+	reply_part(c->req, handle_of(&c->fi), *(const struct part *)c->data);
+}
+
+// Where all files are on this disk nothing is waited for.
+void control_arrays_read(fuse_req_t req, struct handle *h, size_t size, off_t offset)
+{
+	struct part part = {size, offset};
+	struct call c = {.run = run_read,
+			 .req = req,
+			 .fs = fs_of(req),
+			 .node = h->node,
+			 .data = (char *)&part,
+			 .data_len = sizeof(part),
+			 .fi = {.fh = (uintptr_t)h}};
+
+	if (ckpt_array_file_waits(h->array))
+		call_detach(&c);
+	else
+		reply_part(req, h, part);
+}
