@@ -12,7 +12,7 @@ import subprocess
 import ml_dtypes
 import numpy as np
 import pytest
-from safetensors.numpy import load_file, save_file
+from safetensors.numpy import save_file
 from test_arrays import saved
 
 from support import trees
@@ -257,24 +257,3 @@ def test_damaged_bytes_are_an_error_and_a_line(mount, store, top, commit, ckptfs
         assert refused(f.read) == refused(f.read) == "EIO"
     lines = [line for line in (mount / ".ckptfs/errors").read_text().splitlines() if "bad.npy" in line]
     assert len(lines) == 1 and "\t1000\t" in lines[0] and "damaged" in lines[0]
-
-
-def test_a_compressed_array_is_decoded_once_by_whoever_reads_on(mount, top, commit):
-    big = np.random.default_rng(2).integers(0, 4, (48 << 20,), np.uint8)
-    np.savez_compressed(top / "a.npz", big=big)
-    commit(top)
-
-    def cpu():
-        with open(f"/proc/{mount.pid}/stat", "rb") as f:
-            return sum(map(int, f.read().rsplit(b") ", 1)[1].split()[11:13])) / os.sysconf("SC_CLK_TCK")
-
-    began = cpu()
-    with np.load(top / "a.npz") as z:
-        z["big"]
-    np.load(top / ".arrays/big.npy", mmap_mode="r")[:1]
-    began = cpu()
-    with open(top / ".arrays/big.npy", "rb", buffering=0) as f:
-        os.posix_fadvise(f.fileno(), 0, 0, os.POSIX_FADV_SEQUENTIAL)
-        data = b"".join(iter(lambda: f.read(1 << 20), b""))
-    assert data[-len(big):] == big.tobytes()
-    assert cpu() - began < 20, "each time that it began anew would be seconds"

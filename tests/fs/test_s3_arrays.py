@@ -1,0 +1,93 @@
+"""STEP/.arrays of a step that is in the bucket alone: names and sizes cost its headers, and an array the chunks that it is in."""
+
+import concurrent.futures
+import os
+
+import numpy as np
+import pytest
+from safetensors.numpy import save_file
+
+from support.mounting import wait_until
+from test_s3 import client, environment, node, probed_before, url  # noqa: F401
+
+pytestmark = pytest.mark.timeout(150)
+
+MIB = 1 << 20
+COUNT, EACH = 6, 8 * MIB
+AWAY = {"do": "reset-before"}
+
+
+@pytest.fixture
+def model():
+    dice = np.random.default_rng(11)
+    return {f"layers.{i}.w": dice.integers(0, 255, EACH, np.uint8) for i in range(COUNT)}
+
+
+@pytest.fixture
+def away(node, fault_proxy, model):
+    """A node that has nothing of the step, with a proxy between it and the bucket."""
+    first = node("a")
+    (first / "1000").mkdir()
+    save_file(model, first / "1000/model.safetensors")
+    np.save(first / "1000/alone.npy", np.arange(10))
+    first.complete("1000")
+    first.wait("1000")
+    n = node("b", fault_proxy.endpoint)
+    wait_until(lambda: "1000" in n.listing(), 20, "the step on the other node")
+    return n
+
+
+def fetched(fault_proxy):
+    rows = [row for row in fault_proxy.log() if row["op"] == "GetObject" and "/packs/" in row["key"]]
+    return sum(row["bytes_out"] for row in rows), len(rows)
+
+
+def test_what_is_read_is_what_is_fetched(away, fault_proxy, model):
+    arrays = away / "1000/.arrays"
+    assert fetched(fault_proxy)[0] == 0
+    assert sorted(os.listdir(arrays)) == sorted(["index.json", "alone.npy", "model.safetensors", *(f"{name}.npy" for name in model)])
+    assert os.stat(arrays / "layers.3.w.npy").st_size == EACH + 128 and os.stat(arrays / "index.json").st_size > 100
+    headers, requests = fetched(fault_proxy)
+    assert headers <= 2 * 4 * MIB and requests <= 4, "a chunk of each file"
+    for name in ("layers.3.w", "layers.1.w"):
+        before, so_far = fetched(fault_proxy)
+        assert np.array_equal(np.load(arrays / f"{name}.npy"), model[name])
+        now, requests = fetched(fault_proxy)
+        assert now - before <= EACH + 2 * 4 * MIB, "chunks are of 4 MiB, and an array begins within one"
+        assert requests - so_far <= 6
+    before, _ = fetched(fault_proxy)
+    for name in model:
+        assert os.stat(arrays / f"{name}.npy").st_size == EACH + 128
+    assert fetched(fault_proxy)[0] == before, "sizes are known"
+
+
+def test_who_waits_for_the_bucket_waits_alone(away, fault_proxy):
+    here = away / "2000"
+    here.mkdir()
+    np.save(here / "b.npy", np.arange(4))
+    away.complete("2000")
+    fault_proxy.play({"do": "stall", "seconds": 4, "where": "request", "op": "GetObject", "key": "*packs/*"})
+    with concurrent.futures.ThreadPoolExecutor(24) as pool:
+        waiting = [pool.submit(os.listdir, away / "1000/.arrays") for _ in range(20)]
+        wait_until(lambda: any("/packs/" in row["key"] for row in fault_proxy.log()) or not waiting[0].done(), 20, "a request")
+        assert np.load(here / ".arrays/b.npy").tolist() == [0, 1, 2, 3]
+        assert not any(w.done() for w in waiting), "all of them wait still"
+        assert len({tuple(sorted(w.result(60))) for w in waiting}) == 1
+    fault_proxy.play()
+    assert fetched(fault_proxy)[1] <= 4, "and one has read the headers for all"
+
+
+def test_without_the_bucket_it_is_an_error_and_then_there(away, fault_proxy, model):
+    fault_proxy.play(AWAY)
+    with pytest.raises(OSError):
+        os.listdir(away / "1000/.arrays")
+    fault_proxy.play()
+    wait_until(lambda: list_or_none(away / "1000/.arrays"), 60, "the arrays once the bucket answers")
+    assert np.array_equal(np.load(away / "1000/.arrays/layers.0.w.npy"), model["layers.0.w"])
+
+
+def list_or_none(path):
+    try:
+        return os.listdir(path)
+    except OSError:
+        return None
