@@ -601,3 +601,25 @@ unsigned ckpt_gather_width(const struct ckpt_gather *g)
 {
 	return g->width;
 }
+
+bool ckpt_gather_is_plain(const struct ckpt_gather *g, const char **ret_file, uint64_t *ret_offset)
+{
+	struct ckpt_piece p;
+	uint64_t stride = 1;
+
+	if (g->array.pieces != 1 || g->array.big_endian)
+		return false;
+	ckpt_catalog_piece(g->catalog, g->index, 0, &p);
+	if (p.codecs[0] != CKPT_PIECE_RAW || p.data)
+		return false;
+	for (unsigned i = g->array.ndim; i-- > 0; stride *= g->array.shape[i])
+		if (p.start[i] || p.extent[i] != g->array.shape[i] || (p.extent[i] > 1 && p.strides[i] != stride))
+			return false;
+	// No more than the piece has.
+	if (__builtin_mul_overflow(p.first, (uint64_t)g->width, ret_offset) || *ret_offset > p.bytes ||
+	    g->elements > (p.bytes - *ret_offset) / g->width)
+		return false;
+	*ret_offset += p.offset;
+	*ret_file = p.file;
+	return true;
+}

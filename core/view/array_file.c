@@ -6,6 +6,7 @@
 
 #include "core/base/lock.h"
 #include "core/base/util.h"
+#include "core/cold/file.h"
 #include "core/view/npy_view.h"
 
 #define RESERVED_MIN ((size_t)16 << 20) // zstd's window, and a piece that is kept
@@ -25,6 +26,9 @@ struct ckpt_array_file {
 	uint32_t at;
 	uint64_t bytes;
 	struct ckpt_npy_view *npy; // NULL: the index
+	struct ckpt_file *raw;     // all elements are in it, from raw_at on; or NULL
+	uint64_t raw_at;
+	size_t header;
 	// Guarded by the pool's lock.
 	struct ckpt_array_file *next, *prev;
 	unsigned busy;
@@ -174,6 +178,29 @@ ssize_t ckpt_array_file_read(struct ckpt_array_file *f, void *buf, size_t len, u
 
 // --- Open and close ---------------------------------------------------------------------------------------------------
 
+// The most frequent case by far, and the one that is worth it: nothing is gathered, and nobody waits for a lock.
+static void find_raw(struct ckpt_array_file *f)
+{
+	const char *path;
+
+	if (!ckpt_npy_view_is_plain(f->npy, &path, &f->raw_at, &f->header) ||
+	    ckpt_array_set_open_file(f->set, path, &f->raw))
+		return;
+	if (ckpt_file_fd(f->raw) < 0) {
+		ckpt_file_close(f->raw);
+		f->raw = NULL;
+	}
+}
+
+bool ckpt_array_file_raw(const struct ckpt_array_file *f, uint64_t offset, int *ret_fd, uint64_t *ret_at)
+{
+	if (!f->raw || offset < f->header)
+		return false;
+	*ret_fd = ckpt_file_fd(f->raw);
+	*ret_at = f->raw_at + offset - f->header;
+	return true;
+}
+
 int ckpt_array_file_open(struct ckpt_array_pool *p, struct ckpt_array_set *set, uint32_t at,
 			 struct ckpt_array_file **ret_file)
 {
@@ -194,6 +221,7 @@ int ckpt_array_file_open(struct ckpt_array_pool *p, struct ckpt_array_set *set, 
 	f->set = ckpt_array_set_ref(set);
 	f->at = at;
 	if (f->npy) {
+		find_raw(f);
 		LOCK_SCOPE(&p->lock);
 		link_first_locked(f);
 	}
@@ -213,6 +241,7 @@ void ckpt_array_file_close(struct ckpt_array_file *f)
 		unlink_locked(f);
 	}
 	ckpt_npy_view_close(f->npy);
+	ckpt_file_close(f->raw);
 	ckpt_array_set_unref(f->set);
 	free(f);
 }

@@ -31,5 +31,7 @@ uint32_t ckpt_array_file_at(const struct ckpt_array_file *f);
 uint64_t ckpt_array_file_bytes(const struct ckpt_array_file *f);
 // Reading may wait for a store, for another reader's memory, or take long: it is decoded, or files of the step are in packs.
 bool ckpt_array_file_waits(const struct ckpt_array_file *f);
+// Where these bytes lie in one raw file as they are: a descriptor of it, which is there as long as the file is open. False: they do not.
+bool ckpt_array_file_raw(const struct ckpt_array_file *f, uint64_t offset, int *ret_fd, uint64_t *ret_at);
 // As pread(2).
 ssize_t ckpt_array_file_read(struct ckpt_array_file *f, void *buf, size_t len, uint64_t offset);

@@ -2,6 +2,7 @@
 
 #include "core/base/lock.h"
 #include "core/base/util.h"
+#include "core/cold/file.h"
 #include "core/step/attributes.h"
 #include "core/view/array_index.h"
 #include "core/view/npy_view.h"
@@ -302,4 +303,12 @@ const struct ckpt_catalog *ckpt_array_set_catalog(const struct ckpt_array_set *s
 const struct ckpt_catalog_files *ckpt_array_set_files(const struct ckpt_array_set *s)
 {
 	return ckpt_step_arrays_files(s->arrays);
+}
+
+int ckpt_array_set_open_file(const struct ckpt_array_set *s, const char *path, struct ckpt_file **ret_file)
+{
+	uint32_t index;
+	int rc = ckpt_manifest_lookup(s->m, path, &index);
+
+	return rc ? -ENOENT : ckpt_file_open(s->step, s->m, index, ret_file);
 }

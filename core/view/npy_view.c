@@ -225,3 +225,10 @@ void ckpt_npy_view_rest(struct ckpt_npy_view *n)
 	n->window_len = 0;
 	note_held_locked(n);
 }
+
+bool ckpt_npy_view_is_plain(const struct ckpt_npy_view *n, const char **ret_file, uint64_t *ret_offset,
+			    size_t *ret_header)
+{
+	*ret_header = n->header_len;
+	return ckpt_gather_is_plain(n->gather, ret_file, ret_offset);
+}

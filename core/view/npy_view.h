@@ -28,6 +28,9 @@ void ckpt_npy_view_close(struct ckpt_npy_view *n); // NULL is fine
 // As pread(2).
 ssize_t ckpt_npy_view_read(struct ckpt_npy_view *n, void *buf, size_t len, uint64_t offset);
 
+// All elements lie in one file as they are here: those behind the header, which has so many bytes, begin at this byte of it.
+bool ckpt_npy_view_is_plain(const struct ckpt_npy_view *n, const char **ret_file, uint64_t *ret_offset,
+			    size_t *ret_header);
 // Its pieces have to be decoded: memory, and one reader.
 bool ckpt_npy_view_is_decoded(const struct ckpt_npy_view *n);
 // The memory of what is open, as of the last read; and all of it closed until the next one.
