@@ -3,6 +3,8 @@
 #include "core/base/lock.h"
 #include "core/base/util.h"
 
+#define STACK_BYTES ((size_t)8 << 20)
+
 // States: under way (set NULL, not failed), ready (set), failed. A slot is in the list while it is one of the first two. Invariants:
 //   1. Two slots of the list are not of one version.
 //   2. bytes is the sum of those of the ready slots in the list.
@@ -121,10 +123,43 @@ static int wait_for(struct ckpt_array_cache *c, struct slot *s, bool at_once, st
 	return rc;
 }
 
+struct making {
+	struct ckpt_step *step;
+	struct ckpt_array_set *set;
+	int rc;
+};
+
+static void *run_making(void *arg)
+{
+	struct making *m = arg;
+
+	m->rc = ckpt_array_set_new(m->step, &m->set);
+	return NULL;
+}
+
+// Readers of formats follow what is in each other, as deep as their limits allow: more than a caller's stack may have room for.
+static int make_set(struct ckpt_step *step, struct ckpt_array_set **ret_set)
+{
+	struct making m = {.step = step};
+	pthread_attr_t attr;
+	pthread_t id;
+	int rc;
+
+	pthread_attr_init(&attr);
+	rc = pthread_attr_setstacksize(&attr, STACK_BYTES) ?: pthread_create(&id, &attr, run_making, &m);
+	pthread_attr_destroy(&attr);
+	if (rc)
+		return -rc;
+	pthread_join(id, NULL);
+	if (!m.rc)
+		*ret_set = m.set;
+	return m.rc;
+}
+
 static int make(struct ckpt_array_cache *c, struct ckpt_step *step, struct slot *s, struct ckpt_array_set **ret_set)
 {
 	struct ckpt_array_set *set = NULL;
-	int rc = ckpt_array_set_new(step, &set);
+	int rc = make_set(step, &set);
 	struct slot *gone, *mine = NULL, **at, **other;
 
 	ckpt_lock_take(&c->lock);

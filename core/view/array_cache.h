@@ -6,6 +6,7 @@
 //
 // Ownership: the cache has a reference to each set that it keeps, and these hold their steps. It is freed before the store is closed.
 // Threads: any. Blocks: on the disk or the store, without a lock: other versions go on meanwhile.
+// Errors: also -EAGAIN: no thread can be started, which has the stack that hostile files may need.
 // Memory: CKPT_ARRAY_CACHE_BYTES of sets that are kept, or the one that was used last, if that is larger.
 #pragma once
 

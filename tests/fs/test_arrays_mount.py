@@ -155,6 +155,20 @@ def test_a_broken_file_has_its_reason_in_the_index(mount, top, commit):
     assert any("objects" in (r["name"] or r.get("file") or "") and r["why"] for r in rows)
 
 
+def test_nesting_that_a_small_stack_has_no_room_for_breaks_nothing(top, commit):
+    np.save(top / "good.npy", np.arange(3))
+    deep = b'{"a":' * 2000 + b"1" + b"}" * 2000
+    for name in ("zarr.json", ".zarray", "arrays.json", "m.safetensors.index.json", "_METADATA"):
+        trees.write(top / name, deep)
+    far = top / "/".join(["d"] * 40)
+    far.mkdir(parents=True)
+    np.save(far / "far.npy", np.arange(4))
+    commit(top)
+    assert np.load(top / ".arrays/good.npy").tolist() == [0, 1, 2]
+    assert np.load(top / ".arrays" / os.path.relpath(far, top) / "far.npy").tolist() == [0, 1, 2, 3]
+    assert [r["file"] for r in json.loads((top / ".arrays/index.json").read_text()) if not r["name"]]
+
+
 # --- Nothing can be changed ---------------------------------------------------------------------------------------------------
 
 
