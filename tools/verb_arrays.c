@@ -330,7 +330,7 @@ int ckpt_verb_arrays(int argc, char **argv)
 		       "Formats: npy, npz, safetensors, torch.save, torch.distributed.checkpoint, zarr 2 and 3, OCDBT "
 		       "(Orbax), GGUF. Only headers "
 		       "are read. A GLOB is over names: `*` stops at `.` and `/`, `**` does not; with a colon it is "
-		       "over TREE:NAME.\n\n"
+		       "over TREE:NAME. In a mount the arrays are files: STEP/.arrays/NAME.npy.\n\n"
 		       "Examples:\n"
 		       "  ckptfs arrays /data/run42 latest\n"
 		       "  ckptfs arrays /data/run42 1000 'model.**.weight' --stats\n"
