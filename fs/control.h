@@ -85,15 +85,15 @@ static inline bool control_is_array(const struct node *n)
 	return n->kind == NODE_CONTROL && (n->control == CONTROL_ARRAYS || n->control == CONTROL_ARRAY);
 }
 
-// What who would change n is told, which is none of the files of a tree.
+// The error for a change of n, which is no file of a tree.
 static inline int control_refusal(const struct node *n)
 {
 	return control_is_array(n) ? -EROFS : -EPERM;
 }
 
-// Whether a name in a directory is that of a step's arrays, and no entry of the step.
+// True: a name in a directory is that of a step's arrays, and no entry of the step.
 bool control_arrays_stands(struct ckpt_fs *fs, struct node *dir, const char *name);
-// Whether a question about n needs no reading. In the directory of a step: one about its arrays.
+// True: a question about n needs no reading. In the directory of a step: one about its arrays.
 bool control_arrays_ready(struct ckpt_fs *fs, struct node *n);
 // .arrays in the directory of a step, with one more lookup. -ENOENT: the step is not committed.
 int control_arrays_dir(struct ckpt_fs *fs, struct node *dir, struct node **ret_node);

@@ -2,7 +2,7 @@
 // files are (core/view). A step that has an entry of this name itself has no such folder.
 //
 // Nodes are found by the path below .arrays: folders are those of the step, files those of one version of it, so that pages and handles of
-// another version are never mixed up with them. Who has a file open reads on in its version. A step that is being changed shows its last
+// another version are never mixed up with them. An open file stays that of its version. A step that is being changed shows its last
 // version.
 #include "fs/control.h"
 
@@ -54,7 +54,7 @@ static const char *text_of(int rc)
 				: strerror(-rc);
 }
 
-// What a client may be told of a file whose bytes are no use.
+// The error that a client gets for a file whose bytes cannot be used.
 static int told_as(int rc)
 {
 	return rc == -ENODATA || rc == -ENOENT || rc == -EBADMSG || rc == -ENOTSUP || rc == -EFBIG ? -EIO : rc;
@@ -321,7 +321,7 @@ static bool reply_raw(fuse_req_t req, const struct handle *h, size_t size, off_t
 	return true;
 }
 
-// Where all files are on this disk nothing is waited for.
+// Files on this disk alone are read here: nothing is waited for.
 void control_arrays_read(fuse_req_t req, struct handle *h, size_t size, off_t offset)
 {
 	struct part part = {size, offset};

@@ -83,7 +83,7 @@ static struct slot *leave_locked(struct slot *s)
 	return s;
 }
 
-// What is too much, of those that were not used for longest: for the caller to free. The first one stays.
+// Takes out slots until the rest fits, the oldest first, for the caller to free. The first one stays.
 static struct slot *evict_locked(struct ckpt_array_cache *c)
 {
 	struct slot *gone = NULL;
@@ -105,7 +105,7 @@ static struct slot *evict_locked(struct ckpt_array_cache *c)
 	return gone;
 }
 
-// Waits for who makes it. -EAGAIN at once.
+// Waits for the thread that makes it. at_once: -EAGAIN instead.
 static int wait_for(struct ckpt_array_cache *c, struct slot *s, bool at_once, struct ckpt_array_set **ret_set,
 		    struct slot **ret_gone)
 {

@@ -19,6 +19,6 @@ struct ckpt_array_cache;
 struct ckpt_array_cache *ckpt_array_cache_new(size_t bytes_max); // NULL: no memory
 void ckpt_array_cache_free(struct ckpt_array_cache *c);          // NULL is fine; nobody uses it any more
 
-// That of the current version of a step, which has a manifest. at_once: -EAGAIN where it is not ready. Errors of ckpt_array_set_new().
+// The set of the current version of a step, which has a manifest. at_once: -EAGAIN while it is not ready. Errors of ckpt_array_set_new().
 int ckpt_array_cache_get(struct ckpt_array_cache *c, struct ckpt_step *step, bool at_once,
 			 struct ckpt_array_set **ret_set);

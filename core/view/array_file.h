@@ -3,8 +3,8 @@
 //	ckpt_array_pool_new() for a mount; ckpt_array_file_open(), _read() as often as wanted, _close(); ckpt_array_pool_free()
 //
 // An array whose pieces have to be decoded keeps what it has open between reads, so that the next one goes on from there. The pool bounds
-// that memory over all files: those that were not read for longest let go of theirs, and begin anew when they are read again. When the files
-// that are read just now have as much as the pool may have, _read() of another one waits for one of them.
+// that memory over all files: those that were not read for longest let go of theirs, and start again at their next read. While the files
+// that are being read hold as much as the pool may hold, _read() of another one waits for one of them.
 //
 // Ownership: a file has a reference to its set; the pool is freed after its files. Threads: any, several at once. Blocks: as the files of
 // the step do, and as above.
@@ -31,7 +31,7 @@ uint32_t ckpt_array_file_at(const struct ckpt_array_file *f);
 uint64_t ckpt_array_file_bytes(const struct ckpt_array_file *f);
 // Reading may wait for a store, for another reader's memory, or take long: it is decoded, or files of the step are in packs.
 bool ckpt_array_file_waits(const struct ckpt_array_file *f);
-// Where these bytes lie in one raw file as they are: a descriptor of it, which is there as long as the file is open. False: they do not.
+// The place of these bytes in one raw file, if they lie there as they are. The descriptor lives as long as the file is open. False: they do not.
 bool ckpt_array_file_raw(const struct ckpt_array_file *f, uint64_t offset, int *ret_fd, uint64_t *ret_at);
 // As pread(2).
 ssize_t ckpt_array_file_read(struct ckpt_array_file *f, void *buf, size_t len, uint64_t offset);

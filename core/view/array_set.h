@@ -33,7 +33,7 @@ const struct ckpt_catalog_files *ckpt_array_set_files(const struct ckpt_array_se
 // A file of the version by its path; the caller closes it. -ENOENT, and the errors of ckpt_file_open().
 struct ckpt_file;
 int ckpt_array_set_open_file(const struct ckpt_array_set *s, const char *path, struct ckpt_file **ret_file);
-// What is at this place of the tree as an entry: type, mode, owner, bytes, and the time of the version. -ENOMEM.
+// An item of the tree as an entry: type, mode, owner, bytes, and the time of the version. -ENOMEM.
 int ckpt_array_set_entry(struct ckpt_array_set *s, uint32_t at, struct ckpt_entry *ret_entry);
 // Part of index.json, as pread(2). One at a time, others wait.
 ssize_t ckpt_array_set_read_index(struct ckpt_array_set *s, void *buf, size_t len, uint64_t offset);

@@ -18,7 +18,7 @@ struct item {
 	uint32_t next; // in the same folder
 };
 
-// What an item is stands apart, so that it takes no room of it.
+// Types stand apart from items: in these they would take eight bytes.
 struct ckpt_array_tree {
 	struct item *items;
 	uint8_t *types;
@@ -114,7 +114,7 @@ static int add_name(struct ckpt_array_tree *t, uint32_t folder, const char *name
 
 // --- Paths of arrays --------------------------------------------------------------------------------------------------
 
-// Where the components of a path are that was added: their texts serve once more.
+// The items of the components of a path that was added: their texts serve once more.
 struct way {
 	uint32_t at[PATH_MAX / 2];
 	size_t count;

@@ -19,7 +19,7 @@ int ckpt_array_tree_new(const struct ckpt_catalog *c, struct ckpt_array_tree **r
 void ckpt_array_tree_free(struct ckpt_array_tree *t);                                     // NULL is fine
 size_t ckpt_array_tree_bytes(const struct ckpt_array_tree *t);                            // of memory
 
-// What has this path; "" is the top. -ENOENT.
+// The item with this path; "" is the top. -ENOENT.
 int ckpt_array_tree_find(const struct ckpt_array_tree *t, const char *path, uint32_t *ret_at);
 
 enum ckpt_array_tree_type {

@@ -163,7 +163,7 @@ static int extend_window(struct ckpt_npy_view *n, uint64_t end)
 	return 0;
 }
 
-// Who is a little ahead of the others reads what is between, too: that has to be decoded anyway, and they will come for it.
+// A read that is a little ahead of the others decodes the bytes between, too: they are needed for it anyway, and will be asked for.
 static int read_by_window(struct ckpt_npy_view *n, uint64_t at, uint8_t *buf, size_t len)
 {
 	if (!n->window && !(n->window = malloc(CKPT_NPY_VIEW_WINDOW)))

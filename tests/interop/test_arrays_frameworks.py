@@ -52,7 +52,7 @@ def check(mount, saved, trees_of):
 
 
 def complete(mount, made):
-    """What was saved elsewhere is a step, and loads from there."""
+    """Copies a saved checkpoint into a step, and completes that. Its paths."""
     shutil.copytree(made, mount / "1000")
     before = files_below(mount / "1000")
     trees.write(mount / "1000/.finalize", b"")
