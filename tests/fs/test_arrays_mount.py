@@ -200,17 +200,18 @@ def test_an_edit_has_new_arrays_and_an_open_file_keeps_its_own(mount, top, commi
     with open(top / ".arrays/a.npy", "rb") as f, open(top / ".arrays/a.npy", "rb") as again:
         head, before = f.read(128), os.fstat(f.fileno())
         mapped = mmap.mmap(again.fileno(), 0, prot=mmap.PROT_READ)
-        np.save(top / "new.npy", np.arange(7))
+        np.save(top / "new.npy", np.arange(100_000)[::-1])
         os.replace(top / "new.npy", top / "a.npy")
         os.unlink(top / "gone.npy")
         commit(top)
         wait_until(lambda: refused(os.stat, top / ".arrays/gone.npy") == "ENOENT", 60, "the version without it")
-        wait_until(lambda: np.load(top / ".arrays/a.npy").tolist() == list(range(7)), 60, "the new version")
+        wait_until(lambda: np.load(top / ".arrays/a.npy")[0] == 99_999, 60, "the new version")
         rest = f.read()
         assert np.frombuffer((head + rest)[128:], np.int64).tolist() == list(range(100_000))
         assert np.frombuffer(mapped[128:], np.int64)[-1] == 99_999
         assert os.fstat(f.fileno()).st_size == before.st_size
         mapped.close()
+    assert np.load(top / ".arrays/a.npy").tolist() == list(range(99_999, -1, -1)), "no page of the version before"
     assert sorted(os.listdir(top / ".arrays")) == ["a.npy", "index.json"]
 
 
