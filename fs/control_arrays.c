@@ -60,7 +60,7 @@ static int told_as(int rc)
 	return rc == -ENODATA || rc == -ENOENT || rc == -EBADMSG || rc == -ENOTSUP || rc == -EFBIG ? -EIO : rc;
 }
 
-static int get_set(struct ckpt_fs *fs, struct node *n, struct ckpt_array_set **ret_set)
+static int get_set(struct ckpt_fs *fs, struct node *n, struct ckpt_array_dir **ret_set)
 {
 	struct ckpt_step *step = step_of(fs, n);
 	int rc = step ? ckpt_array_cache_get(fs->arrays, step, false, ret_set) : -ENOENT;
@@ -76,7 +76,7 @@ static int get_set(struct ckpt_fs *fs, struct node *n, struct ckpt_array_set **r
 // --- Paths ------------------------------------------------------------------------------------------------------------
 
 struct found {
-	struct ckpt_array_set *set; // a reference
+	struct ckpt_array_dir *set; // a reference
 	uint32_t at;
 	uint64_t number;
 	mode_t type;
@@ -84,7 +84,7 @@ struct found {
 
 static void found_done(struct found *f)
 {
-	ckpt_array_set_unref(f->set);
+	ckpt_array_dir_unref(f->set);
 }
 
 static mode_t type_of(const struct ckpt_array_tree *t, uint32_t at)
@@ -92,30 +92,30 @@ static mode_t type_of(const struct ckpt_array_tree *t, uint32_t at)
 	return ckpt_array_tree_type(t, at) == CKPT_ARRAY_TREE_FOLDER ? S_IFDIR : S_IFREG;
 }
 
-static uint64_t number_of(const struct ckpt_array_set *s, const char *path, mode_t type)
+static uint64_t number_of(const struct ckpt_array_dir *s, const char *path, mode_t type)
 {
-	uint64_t seed = ckpt_array_set_step(s)->incarnation * UINT64_C(0x9e3779b97f4a7c15);
+	uint64_t seed = ckpt_array_dir_step(s)->incarnation * UINT64_C(0x9e3779b97f4a7c15);
 
-	return ckpt_checksum(path, strlen(path), S_ISDIR(type) ? seed : seed + ckpt_array_set_version(s));
+	return ckpt_checksum(path, strlen(path), S_ISDIR(type) ? seed : seed + ckpt_array_dir_version(s));
 }
 
 // n, or what has this name in it.
 static int find(struct ckpt_fs *fs, struct node *n, const char *name, struct found *ret_found)
 {
-	struct ckpt_array_set *s = NULL;
+	struct ckpt_array_dir *s = NULL;
 	char path[PATH_MAX];
 	int rc = control_path(fs, n, name, CONTROL_ARRAYS, path);
 
 	if (!rc)
 		rc = get_set(fs, n, &s);
 	if (!rc)
-		rc = ckpt_array_tree_find(ckpt_array_set_tree(s), path, &ret_found->at);
+		rc = ckpt_array_tree_find(ckpt_array_dir_tree(s), path, &ret_found->at);
 	if (rc) {
-		ckpt_array_set_unref(s);
+		ckpt_array_dir_unref(s);
 		return rc == -ENAMETOOLONG ? -ENOENT : rc;
 	}
 	ret_found->set = s;
-	ret_found->type = type_of(ckpt_array_set_tree(s), ret_found->at);
+	ret_found->type = type_of(ckpt_array_dir_tree(s), ret_found->at);
 	ret_found->number = number_of(s, path, ret_found->type);
 	return 0;
 }
@@ -131,10 +131,10 @@ static int find_node(struct ckpt_fs *fs, struct node *n, struct found *ret_found
 bool control_arrays_ready(struct ckpt_fs *fs, struct node *n)
 {
 	struct ckpt_step *step = step_of(fs, n);
-	struct ckpt_array_set *s = NULL;
+	struct ckpt_array_dir *s = NULL;
 	bool ready = !step || !ckpt_array_cache_get(fs->arrays, step, true, &s);
 
-	ckpt_array_set_unref(s);
+	ckpt_array_dir_unref(s);
 	ckpt_step_unref(step);
 	return ready;
 }
@@ -156,13 +156,13 @@ bool control_arrays_stands(struct ckpt_fs *fs, struct node *dir, const char *nam
 
 int control_arrays_dir(struct ckpt_fs *fs, struct node *dir, struct node **ret_node)
 {
-	struct ckpt_array_set *s;
+	struct ckpt_array_dir *s;
 	int rc = node_is_top(dir) ? get_set(fs, dir, &s) : -ENOENT;
 
 	if (rc)
 		return rc;
 	rc = node_get(fs, SPACE_ARRAYS, number_of(s, "", S_IFDIR), S_IFDIR, dir, CONTROL_ARRAYS_NAME, NULL, ret_node);
-	ckpt_array_set_unref(s);
+	ckpt_array_dir_unref(s);
 	return rc;
 }
 
@@ -188,10 +188,10 @@ int control_arrays_each(struct ckpt_fs *fs, struct node *dir, control_name_fn *f
 	len = strlen(path);
 	if (len)
 		path[len++] = '/';
-	for (uint32_t at = ckpt_array_tree_first(ckpt_array_set_tree(f.set), f.at); at != CKPT_ARRAY_TREE_NONE && !rc;
-	     at = ckpt_array_tree_next(ckpt_array_set_tree(f.set), at)) {
-		const char *name = ckpt_array_tree_name(ckpt_array_set_tree(f.set), at);
-		mode_t type = type_of(ckpt_array_set_tree(f.set), at);
+	for (uint32_t at = ckpt_array_tree_first(ckpt_array_dir_tree(f.set), f.at); at != CKPT_ARRAY_TREE_NONE && !rc;
+	     at = ckpt_array_tree_next(ckpt_array_dir_tree(f.set), at)) {
+		const char *name = ckpt_array_tree_name(ckpt_array_dir_tree(f.set), at);
+		mode_t type = type_of(ckpt_array_dir_tree(f.set), at);
 
 		if ((size_t)snprintf(path + len, sizeof(path) - len, "%s", name) < sizeof(path) - len)
 			rc = fn(arg, name, type, number_of(f.set, path, type));
@@ -204,7 +204,7 @@ int control_arrays_each(struct ckpt_fs *fs, struct node *dir, control_name_fn *f
 static int attr_of_found(struct ckpt_fs *fs, const struct node *n, const struct found *f, struct stat *ret_attr)
 {
 	struct ckpt_entry e;
-	int rc = ckpt_array_set_entry(f->set, f->at, &e);
+	int rc = ckpt_array_dir_entry(f->set, f->at, &e);
 
 	if (rc)
 		return rc;
@@ -268,8 +268,8 @@ int control_arrays_open(struct ckpt_fs *fs, struct node *n, struct ckpt_array_fi
 	if (!rc) {
 		rc = ckpt_array_file_open(fs->array_pool, f.set, f.at, ret_file);
 		if (rc && rc != -ENOMEM)
-			tell(fs, ckpt_array_set_step(f.set), rc, text_of(rc),
-			     ckpt_array_tree_name(ckpt_array_set_tree(f.set), f.at));
+			tell(fs, ckpt_array_dir_step(f.set), rc, text_of(rc),
+			     ckpt_array_tree_name(ckpt_array_dir_tree(f.set), f.at));
 		rc = told_as(rc);
 	}
 	return rc;
@@ -278,11 +278,11 @@ int control_arrays_open(struct ckpt_fs *fs, struct node *n, struct ckpt_array_fi
 // Once for each open file: a client that reads on would fill the log.
 static int failed(struct ckpt_fs *fs, struct handle *h, int rc)
 {
-	struct ckpt_array_set *s = ckpt_array_file_set(h->array);
+	struct ckpt_array_dir *s = ckpt_array_file_set(h->array);
 
 	if (rc != -ENOMEM && !__atomic_exchange_n(&h->array_failed, true, __ATOMIC_RELAXED))
-		tell(fs, ckpt_array_set_step(s), rc, text_of(rc),
-		     ckpt_array_tree_name(ckpt_array_set_tree(s), ckpt_array_file_at(h->array)));
+		tell(fs, ckpt_array_dir_step(s), rc, text_of(rc),
+		     ckpt_array_tree_name(ckpt_array_dir_tree(s), ckpt_array_file_at(h->array)));
 	return told_as(rc);
 }
 

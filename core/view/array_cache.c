@@ -14,7 +14,7 @@ struct slot {
 	uint32_t version;
 	unsigned users; // who waits for it, and the list
 	int failed;
-	struct ckpt_array_set *set; // a reference; NULL: under way
+	struct ckpt_array_dir *set; // a reference; NULL: under way
 	size_t bytes;
 };
 
@@ -41,7 +41,7 @@ static void free_slots(struct slot *s)
 {
 	for (struct slot *next; s; s = next) {
 		next = s->next;
-		ckpt_array_set_unref(s->set);
+		ckpt_array_dir_unref(s->set);
 		free(s);
 	}
 }
@@ -106,7 +106,7 @@ static struct slot *evict_locked(struct ckpt_array_cache *c)
 }
 
 // Waits for the thread that makes it. at_once: -EAGAIN instead.
-static int wait_for(struct ckpt_array_cache *c, struct slot *s, bool at_once, struct ckpt_array_set **ret_set,
+static int wait_for(struct ckpt_array_cache *c, struct slot *s, bool at_once, struct ckpt_array_dir **ret_set,
 		    struct slot **ret_gone)
 {
 	int rc;
@@ -118,14 +118,14 @@ static int wait_for(struct ckpt_array_cache *c, struct slot *s, bool at_once, st
 		ckpt_lock_wait(&c->made, &c->lock);
 	rc = s->failed;
 	if (!rc)
-		*ret_set = ckpt_array_set_ref(s->set);
+		*ret_set = ckpt_array_dir_ref(s->set);
 	*ret_gone = leave_locked(s);
 	return rc;
 }
 
 struct making {
 	struct ckpt_step *step;
-	struct ckpt_array_set *set;
+	struct ckpt_array_dir *set;
 	int rc;
 };
 
@@ -133,12 +133,12 @@ static void *run_making(void *arg)
 {
 	struct making *m = arg;
 
-	m->rc = ckpt_array_set_new(m->step, &m->set);
+	m->rc = ckpt_array_dir_new(m->step, &m->set);
 	return NULL;
 }
 
 // Readers of formats follow what is in each other, as deep as their limits allow: more than a caller's stack may have room for.
-static int make_set(struct ckpt_step *step, struct ckpt_array_set **ret_set)
+static int make_set(struct ckpt_step *step, struct ckpt_array_dir **ret_set)
 {
 	struct making m = {.step = step};
 	pthread_attr_t attr;
@@ -156,9 +156,9 @@ static int make_set(struct ckpt_step *step, struct ckpt_array_set **ret_set)
 	return m.rc;
 }
 
-static int make(struct ckpt_array_cache *c, struct ckpt_step *step, struct slot *s, struct ckpt_array_set **ret_set)
+static int make(struct ckpt_array_cache *c, struct ckpt_step *step, struct slot *s, struct ckpt_array_dir **ret_set)
 {
-	struct ckpt_array_set *set = NULL;
+	struct ckpt_array_dir *set = NULL;
 	int rc = make_set(step, &set);
 	struct slot *gone, *mine = NULL, **at, **other;
 
@@ -167,20 +167,20 @@ static int make(struct ckpt_array_cache *c, struct ckpt_step *step, struct slot 
 	while (*at != s)
 		at = &(*at)->next;
 	if (!rc) {
-		s->set = ckpt_array_set_ref(set);
-		s->bytes = ckpt_array_set_bytes(set);
+		s->set = ckpt_array_dir_ref(set);
+		s->bytes = ckpt_array_dir_bytes(set);
 		c->bytes += s->bytes;
 		put_first_locked(c, at);
 		// The version may be a newer one than was asked for, which has a slot by now.
 		at = &c->first->next;
 		s->version = 0;
-		other = find_locked(c, s->incarnation, ckpt_array_set_version(set));
+		other = find_locked(c, s->incarnation, ckpt_array_dir_version(set));
 		if (*other) {
 			c->first = s->next;
 			c->bytes -= s->bytes;
 			mine = leave_locked(s);
 		}
-		s->version = ckpt_array_set_version(set);
+		s->version = ckpt_array_dir_version(set);
 	} else {
 		s->failed = rc;
 		*at = s->next;
@@ -196,7 +196,7 @@ static int make(struct ckpt_array_cache *c, struct ckpt_step *step, struct slot 
 }
 
 int ckpt_array_cache_get(struct ckpt_array_cache *c, struct ckpt_step *step, bool at_once,
-			 struct ckpt_array_set **ret_set)
+			 struct ckpt_array_dir **ret_set)
 {
 	CLEANUP_VERSION struct ckpt_version *v = ckpt_step_version(step);
 	struct slot *s = ckpt_calloc(1, sizeof(*s)), **at, *gone = NULL;

@@ -1,4 +1,4 @@
-// The sets of virtual files (array_set.h) of the versions that were asked for last, so that the headers of a step are read once.
+// The sets of virtual files (array_dir.h) of the versions that were asked for last, so that the headers of a step are read once.
 //
 //	_get()   ready: a reference
 //	         absent: it is made, without a lock; all others who ask for it meanwhile wait for that one, and have its result
@@ -10,7 +10,7 @@
 // Memory: CKPT_ARRAY_CACHE_BYTES of sets that are kept, or the one that was used last, if that is larger.
 #pragma once
 
-#include "core/view/array_set.h"
+#include "core/view/array_dir.h"
 
 #define CKPT_ARRAY_CACHE_BYTES ((size_t)64 << 20)
 
@@ -19,6 +19,6 @@ struct ckpt_array_cache;
 struct ckpt_array_cache *ckpt_array_cache_new(size_t bytes_max); // NULL: no memory
 void ckpt_array_cache_free(struct ckpt_array_cache *c);          // NULL is fine; nobody uses it any more
 
-// The set of the current version of a step, which has a manifest. at_once: -EAGAIN while it is not ready. Errors of ckpt_array_set_new().
+// The set of the current version of a step, which has a manifest. at_once: -EAGAIN while it is not ready. Errors of ckpt_array_dir_new().
 int ckpt_array_cache_get(struct ckpt_array_cache *c, struct ckpt_step *step, bool at_once,
-			 struct ckpt_array_set **ret_set);
+			 struct ckpt_array_dir **ret_set);

@@ -22,7 +22,7 @@ struct ckpt_array_pool {
 
 struct ckpt_array_file {
 	struct ckpt_array_pool *pool;
-	struct ckpt_array_set *set;
+	struct ckpt_array_dir *set;
 	uint32_t at;
 	uint64_t bytes;
 	struct ckpt_npy_view *npy; // NULL: the index
@@ -173,7 +173,7 @@ static ssize_t read_array(struct ckpt_array_file *f, void *buf, size_t len, uint
 
 ssize_t ckpt_array_file_read(struct ckpt_array_file *f, void *buf, size_t len, uint64_t offset)
 {
-	return f->npy ? read_array(f, buf, len, offset) : ckpt_array_set_read_index(f->set, buf, len, offset);
+	return f->npy ? read_array(f, buf, len, offset) : ckpt_array_dir_read_index(f->set, buf, len, offset);
 }
 
 // --- Open and close ---------------------------------------------------------------------------------------------------
@@ -184,7 +184,7 @@ static void find_raw(struct ckpt_array_file *f)
 	const char *path;
 
 	if (!ckpt_npy_view_is_plain(f->npy, &path, &f->raw_at, &f->header) ||
-	    ckpt_array_set_open_file(f->set, path, &f->raw))
+	    ckpt_array_dir_open_file(f->set, path, &f->raw))
 		return;
 	if (ckpt_file_fd(f->raw) < 0) {
 		ckpt_file_close(f->raw);
@@ -201,24 +201,24 @@ bool ckpt_array_file_raw(const struct ckpt_array_file *f, uint64_t offset, int *
 	return true;
 }
 
-int ckpt_array_file_open(struct ckpt_array_pool *p, struct ckpt_array_set *set, uint32_t at,
+int ckpt_array_file_open(struct ckpt_array_pool *p, struct ckpt_array_dir *set, uint32_t at,
 			 struct ckpt_array_file **ret_file)
 {
-	const struct ckpt_array_tree *t = ckpt_array_set_tree(set);
+	const struct ckpt_array_tree *t = ckpt_array_dir_tree(set);
 	struct ckpt_array_file *f = ckpt_calloc(1, sizeof(*f));
 	struct ckpt_entry e;
-	int rc = f ? ckpt_array_set_entry(set, at, &e) : -ENOMEM;
+	int rc = f ? ckpt_array_dir_entry(set, at, &e) : -ENOMEM;
 
 	if (!rc && ckpt_array_tree_type(t, at) == CKPT_ARRAY_TREE_ARRAY)
-		rc = ckpt_npy_view_open(ckpt_array_set_catalog(set), ckpt_array_tree_array(t, at),
-					ckpt_array_set_files(set), &f->npy);
+		rc = ckpt_npy_view_open(ckpt_array_dir_catalog(set), ckpt_array_tree_array(t, at),
+					ckpt_array_dir_files(set), &f->npy);
 	if (rc) {
 		free(f);
 		return rc;
 	}
 	f->pool = p;
 	f->bytes = e.bytes;
-	f->set = ckpt_array_set_ref(set);
+	f->set = ckpt_array_dir_ref(set);
 	f->at = at;
 	if (f->npy) {
 		find_raw(f);
@@ -242,11 +242,11 @@ void ckpt_array_file_close(struct ckpt_array_file *f)
 	}
 	ckpt_npy_view_close(f->npy);
 	ckpt_file_close(f->raw);
-	ckpt_array_set_unref(f->set);
+	ckpt_array_dir_unref(f->set);
 	free(f);
 }
 
-struct ckpt_array_set *ckpt_array_file_set(const struct ckpt_array_file *f)
+struct ckpt_array_dir *ckpt_array_file_set(const struct ckpt_array_file *f)
 {
 	return f->set;
 }
@@ -263,5 +263,5 @@ uint64_t ckpt_array_file_bytes(const struct ckpt_array_file *f)
 
 bool ckpt_array_file_waits(const struct ckpt_array_file *f)
 {
-	return !f->npy || ckpt_npy_view_is_decoded(f->npy) || ckpt_array_set_is_packed(f->set);
+	return !f->npy || ckpt_npy_view_is_decoded(f->npy) || ckpt_array_dir_is_packed(f->set);
 }

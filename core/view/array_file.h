@@ -11,7 +11,7 @@
 // Errors: those of gather.h.
 #pragma once
 
-#include "core/view/array_set.h"
+#include "core/view/array_dir.h"
 
 #define CKPT_ARRAY_POOL_BYTES ((size_t)160 << 20)
 
@@ -22,11 +22,11 @@ struct ckpt_array_pool *ckpt_array_pool_new(size_t bytes_max); // NULL: no memor
 void ckpt_array_pool_free(struct ckpt_array_pool *p);          // NULL is fine
 size_t ckpt_array_pool_held(struct ckpt_array_pool *p);        // of memory, by its files, as of their last reads
 
-// at: an array or the index, of the tree of the set. -ENOMEM; -EFBIG, -ENOTSUP as gather.h.
-int ckpt_array_file_open(struct ckpt_array_pool *p, struct ckpt_array_set *set, uint32_t at,
+// at: an array or the index, of the tree. -ENOMEM; -EFBIG, -ENOTSUP as gather.h.
+int ckpt_array_file_open(struct ckpt_array_pool *p, struct ckpt_array_dir *set, uint32_t at,
 			 struct ckpt_array_file **ret_file);
 void ckpt_array_file_close(struct ckpt_array_file *f); // NULL is fine
-struct ckpt_array_set *ckpt_array_file_set(const struct ckpt_array_file *f);
+struct ckpt_array_dir *ckpt_array_file_set(const struct ckpt_array_file *f);
 uint32_t ckpt_array_file_at(const struct ckpt_array_file *f);
 uint64_t ckpt_array_file_bytes(const struct ckpt_array_file *f);
 // Reading may wait for a store, for another reader's memory, or take long: it is decoded, or files of the step are in packs.

@@ -60,19 +60,19 @@ static struct ckpt_step *saved(const char *name)
 	return step;
 }
 
-static struct ckpt_array_set *set_of(struct ckpt_step *step)
+static struct ckpt_array_dir *set_of(struct ckpt_step *step)
 {
-	struct ckpt_array_set *set;
+	struct ckpt_array_dir *set;
 
 	ck_ok(ckpt_array_cache_get(cache, step, false, &set));
 	return set;
 }
 
-static uint32_t place(struct ckpt_array_set *set, const char *path)
+static uint32_t place(struct ckpt_array_dir *set, const char *path)
 {
 	uint32_t at;
 
-	ck_ok(ckpt_array_tree_find(ckpt_array_set_tree(set), path, &at));
+	ck_ok(ckpt_array_tree_find(ckpt_array_dir_tree(set), path, &at));
 	return at;
 }
 
@@ -87,7 +87,7 @@ START_TEST(who_asks_at_once_has_the_same_set)
 {
 	struct ckpt_step *step = saved("1000");
 	pthread_t threads[READERS];
-	struct ckpt_array_set *sets[READERS];
+	struct ckpt_array_dir *sets[READERS];
 
 	for (int i = 0; i < READERS; i++)
 		ck_assert(!pthread_create(&threads[i], NULL, ask, step));
@@ -95,7 +95,7 @@ START_TEST(who_asks_at_once_has_the_same_set)
 		pthread_join(threads[i], (void **)&sets[i]);
 	for (int i = 0; i < READERS; i++) {
 		ck_assert_ptr_eq(sets[i], sets[0]);
-		ckpt_array_set_unref(sets[i]);
+		ckpt_array_dir_unref(sets[i]);
 	}
 	ckpt_step_unref(step);
 }
@@ -104,14 +104,14 @@ END_TEST
 START_TEST(nothing_is_read_for_who_cannot_wait)
 {
 	struct ckpt_step *step = saved("1000");
-	struct ckpt_array_set *set, *first;
+	struct ckpt_array_dir *set, *first;
 
 	ck_assert_int_eq(ckpt_array_cache_get(cache, step, true, &set), -EAGAIN);
 	first = set_of(step);
 	ck_ok(ckpt_array_cache_get(cache, step, true, &set));
 	ck_assert_ptr_eq(set, first);
-	ckpt_array_set_unref(set);
-	ckpt_array_set_unref(first);
+	ckpt_array_dir_unref(set);
+	ckpt_array_dir_unref(first);
 	ckpt_step_unref(step);
 }
 END_TEST
@@ -119,7 +119,7 @@ END_TEST
 START_TEST(what_is_too_much_is_let_go_and_whoever_has_it_keeps_it)
 {
 	struct ckpt_step *first = saved("1000"), *second = saved("2000");
-	struct ckpt_array_set *one, *again, *other;
+	struct ckpt_array_dir *one, *again, *other;
 	struct ckpt_entry e;
 
 	ckpt_array_cache_free(cache);
@@ -127,15 +127,15 @@ START_TEST(what_is_too_much_is_let_go_and_whoever_has_it_keeps_it)
 	one = set_of(first);
 	again = set_of(first);
 	ck_assert_ptr_eq(one, again); // the last one stays, whatever it costs
-	ckpt_array_set_unref(again);
+	ckpt_array_dir_unref(again);
 	other = set_of(second);
 	again = set_of(first);
 	ck_assert_ptr_ne(one, again);
-	ck_ok(ckpt_array_set_entry(one, place(one, "a.npy"), &e));
+	ck_ok(ckpt_array_dir_entry(one, place(one, "a.npy"), &e));
 	ck_assert_uint_eq(e.bytes, 4096 + 128);
-	ckpt_array_set_unref(one);
-	ckpt_array_set_unref(again);
-	ckpt_array_set_unref(other);
+	ckpt_array_dir_unref(one);
+	ckpt_array_dir_unref(again);
+	ckpt_array_dir_unref(other);
 	ckpt_step_unref(first);
 	ckpt_step_unref(second);
 }
@@ -144,7 +144,7 @@ END_TEST
 START_TEST(an_error_is_told_and_forgotten)
 {
 	struct ckpt_step *step = saved("1000");
-	struct ckpt_array_set *set;
+	struct ckpt_array_dir *set;
 	char path[64];
 
 	snprintf(path, sizeof(path), "%s/a.npy", step->session);
@@ -152,7 +152,7 @@ START_TEST(an_error_is_told_and_forgotten)
 	ck_assert_int_lt(ckpt_array_cache_get(cache, step, false, &set), 0);
 	ck_assert_int_eq(ckpt_array_cache_get(cache, step, true, &set), -EAGAIN);
 	ck_assert(!renameat(s->sessions_fd, "away", s->sessions_fd, path));
-	ckpt_array_set_unref(set_of(step));
+	ckpt_array_dir_unref(set_of(step));
 	ckpt_step_unref(step);
 }
 END_TEST
@@ -160,25 +160,25 @@ END_TEST
 START_TEST(a_version_has_a_set_of_its_own)
 {
 	struct ckpt_step *step = saved("1000");
-	struct ckpt_array_set *before = set_of(step), *now;
+	struct ckpt_array_dir *before = set_of(step), *now;
 
 	ck_ok(ckpt_save_metadata(step, CKPT_SAVE_LARGE));
 	now = set_of(step);
 	ck_assert_ptr_ne(before, now);
-	ck_assert_uint_eq(ckpt_array_set_version(now), ckpt_array_set_version(before) + 1);
-	ckpt_array_set_unref(before);
-	ckpt_array_set_unref(now);
+	ck_assert_uint_eq(ckpt_array_dir_version(now), ckpt_array_dir_version(before) + 1);
+	ckpt_array_dir_unref(before);
+	ckpt_array_dir_unref(now);
 	ckpt_step_unref(step);
 }
 END_TEST
 
 // --- Rights -------------------------------------------------------------------------------------------------------------
 
-static uint32_t mode_of(struct ckpt_array_set *set, const char *path)
+static uint32_t mode_of(struct ckpt_array_dir *set, const char *path)
 {
 	struct ckpt_entry e;
 
-	ck_ok(ckpt_array_set_entry(set, place(set, path), &e));
+	ck_ok(ckpt_array_dir_entry(set, place(set, path), &e));
 	return e.mode;
 }
 
@@ -198,7 +198,7 @@ static void change(struct ckpt_step *step, const char *path, const struct ckpt_a
 START_TEST(an_array_has_the_rights_of_its_file_as_they_are_now)
 {
 	struct ckpt_step *step = saved("1000");
-	struct ckpt_array_set *set = set_of(step);
+	struct ckpt_array_dir *set = set_of(step);
 
 	change(step, "a.npy", &(struct ckpt_attributes_new){.which = CKPT_ATTRIBUTE_MODE, .mode = 0644});
 	change(step, "b.npy", &(struct ckpt_attributes_new){.which = CKPT_ATTRIBUTE_MODE, .mode = 0740});
@@ -214,7 +214,7 @@ START_TEST(an_array_has_the_rights_of_its_file_as_they_are_now)
 	change(step, "b.npy", &(struct ckpt_attributes_new){.which = CKPT_ATTRIBUTE_MODE, .mode = 0444});
 	ck_assert_uint_eq(mode_of(set, "b.npy"), 0444);
 	ckpt_attributes_forget(step);
-	ckpt_array_set_unref(set);
+	ckpt_array_dir_unref(set);
 	ckpt_step_unref(step);
 }
 END_TEST
@@ -265,7 +265,7 @@ static struct ckpt_step *with_chunks(unsigned count)
 	return step;
 }
 
-static struct ckpt_array_file *opened(struct ckpt_array_set *set, const char *path)
+static struct ckpt_array_file *opened(struct ckpt_array_dir *set, const char *path)
 {
 	struct ckpt_array_file *f;
 
@@ -301,7 +301,7 @@ static uint64_t bytes_read_by_us(void)
 START_TEST(reads_that_come_out_of_order_decode_once)
 {
 	struct ckpt_step *step = with_chunks(1);
-	struct ckpt_array_set *set = set_of(step);
+	struct ckpt_array_dir *set = set_of(step);
 	struct ckpt_array_file *f = opened(set, "z0.npy");
 	static const unsigned order[] = {2, 0, 1, 3};
 	uint64_t before, once, twice;
@@ -319,7 +319,7 @@ START_TEST(reads_that_come_out_of_order_decode_once)
 	ck_assert_msg(twice < once + once / 8, "%llu, and %llu in order", (unsigned long long)twice,
 		      (unsigned long long)once);
 	ckpt_array_file_close(f);
-	ckpt_array_set_unref(set);
+	ckpt_array_dir_unref(set);
 	ckpt_step_unref(step);
 }
 END_TEST
@@ -327,7 +327,7 @@ END_TEST
 START_TEST(files_that_rest_let_go_of_their_memory_and_go_on)
 {
 	struct ckpt_step *step = with_chunks(READERS);
-	struct ckpt_array_set *set = set_of(step);
+	struct ckpt_array_dir *set = set_of(step);
 	struct ckpt_array_file *files[READERS];
 	size_t one;
 
@@ -350,7 +350,7 @@ START_TEST(files_that_rest_let_go_of_their_memory_and_go_on)
 	for (int i = 0; i < READERS; i++)
 		ckpt_array_file_close(files[i]);
 	ck_assert_uint_eq(ckpt_array_pool_held(pool), 0);
-	ckpt_array_set_unref(set);
+	ckpt_array_dir_unref(set);
 	ckpt_step_unref(step);
 }
 END_TEST
@@ -367,7 +367,7 @@ static void *read_all(void *arg)
 START_TEST(many_readers_wait_for_each_other_and_all_end)
 {
 	struct ckpt_step *step = with_chunks(READERS / 2);
-	struct ckpt_array_set *set = set_of(step);
+	struct ckpt_array_dir *set = set_of(step);
 	struct ckpt_array_file *files[READERS];
 	pthread_t threads[2 * READERS];
 
@@ -386,7 +386,7 @@ START_TEST(many_readers_wait_for_each_other_and_all_end)
 	for (int i = 0; i < READERS; i++)
 		ckpt_array_file_close(files[i]);
 	ck_assert_uint_eq(ckpt_array_pool_held(pool), 0);
-	ckpt_array_set_unref(set);
+	ckpt_array_dir_unref(set);
 	ckpt_step_unref(step);
 }
 END_TEST

@@ -6,7 +6,7 @@
 // listings of folders show the names of all arrays, so that they are readable by those who may read every array; who may search the step's
 // directory may search these folders. Nothing may be written. The rights follow a change of attributes in the step at once.
 //
-// Ownership: reference-counted. A set holds its step, version and manifest: what was opened by it stays that of its version, as long as the
+// Ownership: reference-counted. It holds its step, version and manifest: what was opened by it stays that of its version, as long as the
 // store keeps that. Threads: any. Blocks: _new() on the disk or the store; the size of index.json is computed when it is asked for first.
 #pragma once
 
@@ -15,25 +15,25 @@
 
 #include <sys/types.h>
 
-struct ckpt_array_set;
+struct ckpt_array_dir;
 
 // Of the current version. Errors of ckpt_step_arrays_read() and ckpt_step_manifest().
-int ckpt_array_set_new(struct ckpt_step *step, struct ckpt_array_set **ret_set);
-struct ckpt_array_set *ckpt_array_set_ref(struct ckpt_array_set *s);
-void ckpt_array_set_unref(struct ckpt_array_set *s);         // NULL is fine
-size_t ckpt_array_set_bytes(const struct ckpt_array_set *s); // of memory
-uint32_t ckpt_array_set_version(const struct ckpt_array_set *s);
-bool ckpt_array_set_is_packed(const struct ckpt_array_set *s); // the bytes of some file are in packs
-struct ckpt_step *ckpt_array_set_step(const struct ckpt_array_set *s);
+int ckpt_array_dir_new(struct ckpt_step *step, struct ckpt_array_dir **ret_set);
+struct ckpt_array_dir *ckpt_array_dir_ref(struct ckpt_array_dir *s);
+void ckpt_array_dir_unref(struct ckpt_array_dir *s);         // NULL is fine
+size_t ckpt_array_dir_bytes(const struct ckpt_array_dir *s); // of memory
+uint32_t ckpt_array_dir_version(const struct ckpt_array_dir *s);
+bool ckpt_array_dir_is_packed(const struct ckpt_array_dir *s); // the bytes of some file are in packs
+struct ckpt_step *ckpt_array_dir_step(const struct ckpt_array_dir *s);
 
-const struct ckpt_array_tree *ckpt_array_set_tree(const struct ckpt_array_set *s);
-const struct ckpt_catalog *ckpt_array_set_catalog(const struct ckpt_array_set *s);
-const struct ckpt_catalog_files *ckpt_array_set_files(const struct ckpt_array_set *s);
+const struct ckpt_array_tree *ckpt_array_dir_tree(const struct ckpt_array_dir *s);
+const struct ckpt_catalog *ckpt_array_dir_catalog(const struct ckpt_array_dir *s);
+const struct ckpt_catalog_files *ckpt_array_dir_files(const struct ckpt_array_dir *s);
 
 // A file of the version by its path; the caller closes it. -ENOENT, and the errors of ckpt_file_open().
 struct ckpt_file;
-int ckpt_array_set_open_file(const struct ckpt_array_set *s, const char *path, struct ckpt_file **ret_file);
+int ckpt_array_dir_open_file(const struct ckpt_array_dir *s, const char *path, struct ckpt_file **ret_file);
 // An item of the tree as an entry: type, mode, owner, bytes, and the time of the version. -ENOMEM.
-int ckpt_array_set_entry(struct ckpt_array_set *s, uint32_t at, struct ckpt_entry *ret_entry);
+int ckpt_array_dir_entry(struct ckpt_array_dir *s, uint32_t at, struct ckpt_entry *ret_entry);
 // Part of index.json, as pread(2). One at a time, others wait.
-ssize_t ckpt_array_set_read_index(struct ckpt_array_set *s, void *buf, size_t len, uint64_t offset);
+ssize_t ckpt_array_dir_read_index(struct ckpt_array_dir *s, void *buf, size_t len, uint64_t offset);

@@ -1,4 +1,4 @@
-#include "core/view/array_set.h"
+#include "core/view/array_dir.h"
 
 #include "core/base/lock.h"
 #include "core/base/util.h"
@@ -13,7 +13,7 @@
 #define UNKNOWN 0xffffu
 #define NO_FOLDER UINT32_MAX
 
-struct ckpt_array_set {
+struct ckpt_array_dir {
 	int refs; // atomic
 	struct ckpt_step *step;
 	struct ckpt_manifest *m;
@@ -29,7 +29,7 @@ struct ckpt_array_set {
 // --- Rights -----------------------------------------------------------------------------------------------------------
 
 struct rights {
-	struct ckpt_array_set *s;
+	struct ckpt_array_dir *s;
 	const struct ckpt_summary *top;
 	uint32_t folder; // of the file before, and
 	unsigned folder_bits;
@@ -78,7 +78,7 @@ static unsigned mode_of_file(struct rights *r, const char *path)
 
 static unsigned mode_of_array(struct rights *r, size_t array)
 {
-	const struct ckpt_catalog *c = ckpt_array_set_catalog(r->s);
+	const struct ckpt_catalog *c = ckpt_array_dir_catalog(r->s);
 	struct ckpt_catalog_array a;
 	const char *before = NULL;
 	unsigned bits = READ_BITS;
@@ -98,7 +98,7 @@ static unsigned mode_of_array(struct rights *r, size_t array)
 // Of what the index tells: names are in the files of the pieces, or in files that are beside them.
 static unsigned mode_of_all(struct rights *r)
 {
-	const struct ckpt_catalog *c = ckpt_array_set_catalog(r->s);
+	const struct ckpt_catalog *c = ckpt_array_dir_catalog(r->s);
 	unsigned bits = READ_BITS;
 
 	for (size_t i = 0; i < ckpt_catalog_count(c) && bits; i++)
@@ -113,9 +113,9 @@ static unsigned mode_of_all(struct rights *r)
 }
 
 // Kept for the version; what was changed since is looked at each time, and becomes a version soon.
-static unsigned mode_of(struct ckpt_array_set *s, size_t array, const struct ckpt_summary *top)
+static unsigned mode_of(struct ckpt_array_dir *s, size_t array, const struct ckpt_summary *top)
 {
-	size_t count = ckpt_catalog_count(ckpt_array_set_catalog(s));
+	size_t count = ckpt_catalog_count(ckpt_array_dir_catalog(s));
 	struct rights r = {.s = s, .top = top, .folder = NO_FOLDER};
 	bool keeps = !ckpt_attributes_any(s->step);
 	unsigned bits = keeps ? __atomic_load_n(&s->modes[array], __ATOMIC_RELAXED) : UNKNOWN;
@@ -130,12 +130,12 @@ static unsigned mode_of(struct ckpt_array_set *s, size_t array, const struct ckp
 
 // --- Entries ----------------------------------------------------------------------------------------------------------
 
-static int make_index_locked(struct ckpt_array_set *s)
+static int make_index_locked(struct ckpt_array_dir *s)
 {
-	return s->index ? 0 : ckpt_array_index_new(ckpt_array_set_catalog(s), &s->index);
+	return s->index ? 0 : ckpt_array_index_new(ckpt_array_dir_catalog(s), &s->index);
 }
 
-static int index_bytes(struct ckpt_array_set *s, uint64_t *ret_bytes)
+static int index_bytes(struct ckpt_array_dir *s, uint64_t *ret_bytes)
 {
 	LOCK_SCOPE(&s->lock);
 	int rc = make_index_locked(s);
@@ -145,9 +145,9 @@ static int index_bytes(struct ckpt_array_set *s, uint64_t *ret_bytes)
 	return rc;
 }
 
-int ckpt_array_set_entry(struct ckpt_array_set *s, uint32_t at, struct ckpt_entry *ret_entry)
+int ckpt_array_dir_entry(struct ckpt_array_dir *s, uint32_t at, struct ckpt_entry *ret_entry)
 {
-	const struct ckpt_catalog *c = ckpt_array_set_catalog(s);
+	const struct ckpt_catalog *c = ckpt_array_dir_catalog(s);
 	enum ckpt_array_tree_type type = ckpt_array_tree_type(s->tree, at);
 	size_t all = ckpt_catalog_count(c),
 	       array = type == CKPT_ARRAY_TREE_ARRAY ? ckpt_array_tree_array(s->tree, at) : all;
@@ -181,7 +181,7 @@ int ckpt_array_set_entry(struct ckpt_array_set *s, uint32_t at, struct ckpt_entr
 	return rc;
 }
 
-ssize_t ckpt_array_set_read_index(struct ckpt_array_set *s, void *buf, size_t len, uint64_t offset)
+ssize_t ckpt_array_dir_read_index(struct ckpt_array_dir *s, void *buf, size_t len, uint64_t offset)
 {
 	LOCK_SCOPE(&s->lock);
 	int rc = make_index_locked(s);
@@ -192,7 +192,7 @@ ssize_t ckpt_array_set_read_index(struct ckpt_array_set *s, void *buf, size_t le
 // --- All --------------------------------------------------------------------------------------------------------------
 
 // The version and its manifest: another version may come between the two.
-static int take_version(struct ckpt_array_set *s)
+static int take_version(struct ckpt_array_dir *s)
 {
 	for (;;) {
 		struct ckpt_version *now;
@@ -211,9 +211,9 @@ static int take_version(struct ckpt_array_set *s)
 	}
 }
 
-int ckpt_array_set_new(struct ckpt_step *step, struct ckpt_array_set **ret_set)
+int ckpt_array_dir_new(struct ckpt_step *step, struct ckpt_array_dir **ret_set)
 {
-	struct ckpt_array_set *s = ckpt_calloc(1, sizeof(*s));
+	struct ckpt_array_dir *s = ckpt_calloc(1, sizeof(*s));
 	size_t modes;
 	int rc;
 
@@ -226,9 +226,9 @@ int ckpt_array_set_new(struct ckpt_step *step, struct ckpt_array_set **ret_set)
 	if (!rc)
 		rc = ckpt_step_arrays_read(step, s->m, "", &s->arrays);
 	if (!rc)
-		rc = ckpt_array_tree_new(ckpt_array_set_catalog(s), &s->tree);
+		rc = ckpt_array_tree_new(ckpt_array_dir_catalog(s), &s->tree);
 	if (!rc) {
-		modes = (ckpt_catalog_count(ckpt_array_set_catalog(s)) + 1) * sizeof(*s->modes);
+		modes = (ckpt_catalog_count(ckpt_array_dir_catalog(s)) + 1) * sizeof(*s->modes);
 		s->modes = malloc(modes);
 		if (s->modes)
 			memset(s->modes, 0xff, modes);
@@ -236,19 +236,19 @@ int ckpt_array_set_new(struct ckpt_step *step, struct ckpt_array_set **ret_set)
 			rc = -ENOMEM;
 	}
 	if (rc)
-		ckpt_array_set_unref(s);
+		ckpt_array_dir_unref(s);
 	else
 		*ret_set = s;
 	return rc;
 }
 
-struct ckpt_array_set *ckpt_array_set_ref(struct ckpt_array_set *s)
+struct ckpt_array_dir *ckpt_array_dir_ref(struct ckpt_array_dir *s)
 {
 	__atomic_add_fetch(&s->refs, 1, __ATOMIC_RELAXED);
 	return s;
 }
 
-void ckpt_array_set_unref(struct ckpt_array_set *s)
+void ckpt_array_dir_unref(struct ckpt_array_dir *s)
 {
 	if (!s || __atomic_sub_fetch(&s->refs, 1, __ATOMIC_ACQ_REL))
 		return;
@@ -264,48 +264,48 @@ void ckpt_array_set_unref(struct ckpt_array_set *s)
 	free(s);
 }
 
-size_t ckpt_array_set_bytes(const struct ckpt_array_set *s)
+size_t ckpt_array_dir_bytes(const struct ckpt_array_dir *s)
 {
-	const struct ckpt_catalog *c = ckpt_array_set_catalog(s);
+	const struct ckpt_catalog *c = ckpt_array_dir_catalog(s);
 
 	// The numbers of the index, too, and the rights.
 	return sizeof(*s) + ckpt_catalog_bytes(c) + ckpt_array_tree_bytes(s->tree) + ckpt_manifest_bytes(s->m) +
 	       ckpt_catalog_count(c) * (sizeof(uint64_t) + sizeof(*s->modes));
 }
 
-uint32_t ckpt_array_set_version(const struct ckpt_array_set *s)
+uint32_t ckpt_array_dir_version(const struct ckpt_array_dir *s)
 {
 	return s->version->is.version;
 }
 
-bool ckpt_array_set_is_packed(const struct ckpt_array_set *s)
+bool ckpt_array_dir_is_packed(const struct ckpt_array_dir *s)
 {
 	CLEANUP_VERSION struct ckpt_version *now = ckpt_step_version(s->step);
 
 	return s->version->is.packed || now->is.packed;
 }
 
-struct ckpt_step *ckpt_array_set_step(const struct ckpt_array_set *s)
+struct ckpt_step *ckpt_array_dir_step(const struct ckpt_array_dir *s)
 {
 	return s->step;
 }
 
-const struct ckpt_array_tree *ckpt_array_set_tree(const struct ckpt_array_set *s)
+const struct ckpt_array_tree *ckpt_array_dir_tree(const struct ckpt_array_dir *s)
 {
 	return s->tree;
 }
 
-const struct ckpt_catalog *ckpt_array_set_catalog(const struct ckpt_array_set *s)
+const struct ckpt_catalog *ckpt_array_dir_catalog(const struct ckpt_array_dir *s)
 {
 	return ckpt_step_arrays_catalog(s->arrays);
 }
 
-const struct ckpt_catalog_files *ckpt_array_set_files(const struct ckpt_array_set *s)
+const struct ckpt_catalog_files *ckpt_array_dir_files(const struct ckpt_array_dir *s)
 {
 	return ckpt_step_arrays_files(s->arrays);
 }
 
-int ckpt_array_set_open_file(const struct ckpt_array_set *s, const char *path, struct ckpt_file **ret_file)
+int ckpt_array_dir_open_file(const struct ckpt_array_dir *s, const char *path, struct ckpt_file **ret_file)
 {
 	uint32_t index;
 	int rc = ckpt_manifest_lookup(s->m, path, &index);
