@@ -81,3 +81,8 @@ int ckpt_inflate_decode(struct ckpt_inflate *i, const uint8_t **in, size_t *in_l
 	       : result == Z_MEM_ERROR                                           ? -ENOMEM
 										 : -EBADMSG;
 }
+
+uint32_t ckpt_crc32(uint32_t before, const void *bytes, size_t len)
+{
+	return (uint32_t)crc32_z(before, bytes, len);
+}

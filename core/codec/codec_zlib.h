@@ -11,6 +11,9 @@
 // all of it. 0; -EBADMSG: it is damaged before that; -ENOMEM.
 int ckpt_inflate_begin(const void *stored, size_t stored_bytes, void *plain, size_t room, size_t *ret_bytes);
 
+// CRC-32 as zips have it: of these bytes, behind others whose sum is `before`; 0: none stand in front.
+uint32_t ckpt_crc32(uint32_t before, const void *bytes, size_t len);
+
 // --- In parts ---------------------------------------------------------------------------------------------------------------
 
 enum ckpt_inflate_form {

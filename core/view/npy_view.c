@@ -1,16 +1,12 @@
 #include "core/view/npy_view.h"
 
 #include "core/array/gather.h"
+#include "core/array/write_npy.h"
 #include "core/base/lock.h"
 #include "core/base/util.h"
 
-#include <stdio.h>
-
-#define MAGIC "\x93NUMPY"
-#define ALIGN 64
 #define WINDOW_STEP (1u << 20)
 #define WINDOW_AHEAD (CKPT_NPY_VIEW_WINDOW - 2 * WINDOW_STEP)
-#define HEADER_MAX (CKPT_ARRAY_DIMS_MAX * 22 + 256)
 
 struct ckpt_npy_view {
 	struct ckpt_lock lock;
@@ -21,55 +17,18 @@ struct ckpt_npy_view {
 	size_t held; // atomic: as of the last read
 	uint64_t bytes;
 	size_t header_len;
-	uint8_t header[HEADER_MAX];
+	uint8_t header[CKPT_NPY_WRITTEN_MAX];
 };
 
-static const char *descr_of(enum ckpt_dtype dtype)
+static size_t header_of(const struct ckpt_catalog_array *a, uint8_t out[CKPT_NPY_WRITTEN_MAX])
 {
-	static const char *const descr[CKPT_DTYPE_COUNT] = {
-		[CKPT_DTYPE_BOOL] = "|b1",       [CKPT_DTYPE_I8] = "|i1",     [CKPT_DTYPE_I16] = "<i2",
-		[CKPT_DTYPE_I32] = "<i4",        [CKPT_DTYPE_I64] = "<i8",    [CKPT_DTYPE_U8] = "|u1",
-		[CKPT_DTYPE_U16] = "<u2",        [CKPT_DTYPE_U32] = "<u4",    [CKPT_DTYPE_U64] = "<u8",
-		[CKPT_DTYPE_F16] = "<f2",        [CKPT_DTYPE_F32] = "<f4",    [CKPT_DTYPE_F64] = "<f8",
-		[CKPT_DTYPE_BF16] = "<V2",       [CKPT_DTYPE_F8E4M3] = "<V1", [CKPT_DTYPE_F8E5M2] = "<V1",
-		[CKPT_DTYPE_C64] = "<c8",        [CKPT_DTYPE_C128] = "<c16",  [CKPT_DTYPE_F8E4M3FNUZ] = "<V1",
-		[CKPT_DTYPE_F8E5M2FNUZ] = "<V1", [CKPT_DTYPE_F8E8M0] = "<V1",
-	};
-
-	return descr[dtype];
-}
-
-// The dictionary, as repr() would write it, filled up with spaces so that the elements are aligned. 0: it cannot be one.
-static size_t write_header(const struct ckpt_catalog_array *a, uint8_t out[HEADER_MAX])
-{
-	char text[HEADER_MAX];
-	size_t n, prefix = 10, all;
-
-	if (a->why || !descr_of(a->dtype))
-		return 0;
-	n = (size_t)snprintf(text, sizeof(text), "{'descr': '%s', 'fortran_order': False, 'shape': (",
-			     descr_of(a->dtype));
-	for (unsigned i = 0; i < a->ndim; i++)
-		n += (size_t)snprintf(text + n, sizeof(text) - n, "%llu%s", (unsigned long long)a->shape[i],
-				      i + 1 < a->ndim ? ", "
-				      : a->ndim == 1  ? ","
-						      : "");
-	n += (size_t)snprintf(text + n, sizeof(text) - n, "), }");
-	all = (prefix + n + 1 + ALIGN - 1) / ALIGN * ALIGN;
-	memcpy(out, MAGIC, 6);
-	out[6] = 1;
-	out[7] = 0;
-	ckpt_put16(out + 8, (uint16_t)(all - prefix));
-	memcpy(out + prefix, text, n);
-	memset(out + prefix + n, ' ', all - prefix - n);
-	out[all - 1] = '\n';
-	return all;
+	return a->why ? 0 : ckpt_npy_header(a->dtype, a->ndim, a->shape, out);
 }
 
 bool ckpt_npy_view_bytes(const struct ckpt_catalog_array *a, uint64_t *ret_bytes)
 {
-	uint8_t header[HEADER_MAX];
-	size_t n = write_header(a, header);
+	uint8_t header[CKPT_NPY_WRITTEN_MAX];
+	size_t n = header_of(a, header);
 	uint64_t elements = 1;
 
 	if (!n)
@@ -91,7 +50,7 @@ int ckpt_npy_view_open(const struct ckpt_catalog *c, size_t array, const struct 
 		return -ENOMEM;
 	ckpt_lock_init(&n->lock, CKPT_LOCK_VIEW);
 	ckpt_catalog_get(c, array, &a);
-	n->header_len = write_header(&a, n->header);
+	n->header_len = header_of(&a, n->header);
 	rc = n->header_len && ckpt_npy_view_bytes(&a, &n->bytes) ? ckpt_gather_new(c, array, files, &n->gather)
 								 : -ENOTSUP;
 	if (rc)

@@ -8,64 +8,15 @@
 //	                      its "gathered".
 #include "core/array/gather.h"
 #include "core/base/util.h"
+#include "tests/interop/folder_files.h"
 
 #include <assert.h>
-#include <dirent.h>
 #include <fcntl.h>
 #include <jansson.h>
 #include <stdio.h>
-#include <sys/stat.h>
 
 static int top;
 static const char *out; // NULL: nothing is gathered
-
-static int open_file(void *arg, const char *path, struct ckpt_source *ret_source)
-{
-	int fd = openat(*(int *)arg, path, O_RDONLY | O_CLOEXEC);
-	struct stat st;
-
-	if (fd < 0)
-		return -errno;
-	assert(!fstat(fd, &st));
-	*ret_source = ckpt_source_file(fd, (uint64_t)st.st_size);
-	return 0;
-}
-
-static void close_file(void *arg, struct ckpt_source *source)
-{
-	(void)arg;
-	close((int)(intptr_t)source->arg);
-}
-
-static int each_below(int dirfd, const char *dir, int (*fn)(void *, const char *, uint64_t), void *fn_arg)
-{
-	int fd = openat(dirfd, *dir ? dir : ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC), rc = 0;
-	DIR *d = fd < 0 ? NULL : fdopendir(fd);
-	struct dirent *e;
-
-	if (!d)
-		return -errno;
-	while (!rc && (e = readdir(d))) {
-		char path[4096];
-		struct stat st;
-
-		if (!strcmp(e->d_name, ".") || !strcmp(e->d_name, ".."))
-			continue;
-		snprintf(path, sizeof(path), "%s%s%s", dir, *dir ? "/" : "", e->d_name);
-		assert(!fstatat(dirfd, path, &st, AT_SYMLINK_NOFOLLOW));
-		if (S_ISDIR(st.st_mode))
-			rc = each_below(dirfd, path, fn, fn_arg);
-		else if (S_ISREG(st.st_mode))
-			rc = fn(fn_arg, path, (uint64_t)st.st_size);
-	}
-	closedir(d);
-	return rc;
-}
-
-static int each_file(void *arg, const char *dir, int (*fn)(void *, const char *, uint64_t), void *fn_arg)
-{
-	return each_below(*(int *)arg, dir, fn, fn_arg);
-}
 
 static json_t *hex(const uint8_t *bytes, size_t len)
 {
@@ -105,14 +56,15 @@ static json_t *piece_of(const struct ckpt_piece *p, unsigned ndim)
 
 static void resolve(const struct ckpt_catalog_array *a, struct ckpt_piece *p, uint64_t *strides)
 {
+	struct ckpt_catalog_files files = ckpt_folder_files(&top);
 	struct ckpt_source source;
 	bool big;
-	int rc = open_file(&top, p->file, &source);
+	int rc = files.open(files.arg, p->file, &source);
 
 	assert(!rc);
 	rc = ckpt_piece_resolve(&source, a, p, strides, &big);
 	assert(!rc || rc == -EINVAL); // then its codec stays
-	close_file(&top, &source);
+	files.close(files.arg, &source);
 }
 
 // So many elements at a time, again and again.
@@ -180,7 +132,7 @@ static json_t *array_of(const struct ckpt_catalog *c, size_t i, const struct ckp
 int main(int argc, char **argv)
 {
 	json_t *arrays = json_array(), *faults = json_array(), *all;
-	struct ckpt_catalog_files files = {.open = open_file, .close = close_file, .each = each_file};
+	struct ckpt_catalog_files files;
 	struct ckpt_catalog *c;
 	int rc;
 
@@ -192,7 +144,7 @@ int main(int argc, char **argv)
 	assert(argc > 1);
 	top = open(argv[1], O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	assert(top >= 0);
-	files.arg = &top;
+	files = ckpt_folder_files(&top);
 	rc = ckpt_catalog_new(&c);
 	for (int i = 2; i < argc && !rc; i++)
 		rc = ckpt_catalog_read(c, &files, argv[i]);

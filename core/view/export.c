@@ -1,0 +1,319 @@
+#include "core/view/export.h"
+
+#include "core/array/cast.h"
+#include "core/array/findings.h"
+#include "core/array/gather.h"
+#include "core/array/write.h"
+#include "core/base/util.h"
+#include "core/view/array_glob.h"
+#include "core/view/array_name.h"
+#include "core/view/array_row.h"
+
+#include <stdio.h>
+
+#define RUN_BYTES ((uint64_t)4 << 20)
+
+struct chosen {
+	size_t array; // of the catalog
+	char *name, *path;
+	enum ckpt_dtype dtype; // its own
+};
+
+struct ckpt_export_chosen {
+	struct chosen *at;
+	struct ckpt_write_array *arrays; // as many
+	size_t count, cap;
+	struct ckpt_write_plan plan;
+	struct ckpt_layout *layout;
+};
+
+enum ckpt_dtype ckpt_export_dtype(const char *name)
+{
+	for (unsigned i = 1; i < CKPT_DTYPE_COUNT; i++)
+		if (ckpt_is_floating(i) && (!strcmp(name, ckpt_dtype_name(i)) || !strcmp(name, ckpt_array_dtype(i))))
+			return i;
+	return CKPT_DTYPE_NONE;
+}
+
+// --- Choosing ---------------------------------------------------------------------------------------------------------------
+
+static bool matches(const char *const *globs, const char *tree, const char *name)
+{
+	for (; globs && *globs; globs++)
+		if (ckpt_array_glob(*globs, tree, name))
+			return true;
+	return false;
+}
+
+static bool is_wanted(const struct ckpt_export *e, const char *tree, const char *name)
+{
+	return (!e->only || matches(e->only, tree, name)) && !matches(e->not, tree, name);
+}
+
+// What has no numbers that could be written; NULL: it has.
+static const char *is_opaque(const struct ckpt_catalog_array *a)
+{
+	if (!a->dtype)
+		return a->why ? a->why : "its dtype is not known";
+	return ckpt_dtype_bits(a->dtype) < 8 ? "several of its elements share a byte" : NULL;
+}
+
+static int take_array(struct ckpt_export *e, size_t i, const struct ckpt_catalog_array *a)
+{
+	struct ckpt_export_chosen *c = e->chosen;
+	const char *opaque = is_opaque(a);
+	int rc;
+
+	if (opaque) {
+		if (e->left_out)
+			e->left_out(e->arg, a, opaque);
+		return 0;
+	}
+	if (a->why) {
+		snprintf(e->why, sizeof(e->why), "%.100s:%.200s: %s", a->tree, a->name, a->why);
+		return -EBADMSG;
+	}
+	rc = ckpt_grow((void **)&c->at, &c->cap, c->count + 1, sizeof(*c->at));
+	if (!rc)
+		c->at[c->count++] = (struct chosen){.array = i, .dtype = a->dtype};
+	return rc;
+}
+
+// A name that an index promises, and no file has: "NAME" or "NAME, in FILE".
+static int check_fault(struct ckpt_export *e, const struct ckpt_catalog_fault *f)
+{
+	CLEANUP_FREE char *name = strdup(f->reason);
+	char *end = name ? strstr(name, ", in ") : NULL;
+
+	if (!name)
+		return -ENOMEM;
+	if (end)
+		*end = '\0';
+	if (strcmp(f->field, "Missing") || !is_wanted(e, "", name))
+		return 0;
+	snprintf(e->why, sizeof(e->why), "%.200s: %.100s names it, and no file has it", name, f->file);
+	return -EBADMSG;
+}
+
+static int choose(struct ckpt_export *e)
+{
+	int rc = 0;
+
+	for (size_t i = 0; i < ckpt_catalog_faults(e->catalog) && !rc; i++) {
+		struct ckpt_catalog_fault f;
+
+		ckpt_catalog_fault(e->catalog, i, &f);
+		rc = check_fault(e, &f);
+	}
+	for (size_t i = 0; i < ckpt_catalog_count(e->catalog) && !rc; i++) {
+		struct ckpt_catalog_array a;
+
+		ckpt_catalog_get(e->catalog, i, &a);
+		if (is_wanted(e, a.tree, a.name))
+			rc = take_array(e, i, &a);
+	}
+	return rc ? rc : e->chosen->count ? 0 : -ENOENT;
+}
+
+// --- Names ------------------------------------------------------------------------------------------------------------------
+
+struct named {
+	struct ckpt_catalog_array a;
+	struct chosen *chosen;
+};
+
+static int by_name(const void *one, const void *other)
+{
+	const struct named *a = one, *b = other;
+
+	return strcmp(a->a.name, b->a.name);
+}
+
+static int by_full_name(const void *one, const void *other)
+{
+	const struct named *a = one, *b = other;
+
+	return strcmp(a->chosen->name, b->chosen->name);
+}
+
+static int give_name(struct named *n, bool is_unique)
+{
+	struct chosen *c = n->chosen;
+
+	if (is_unique)
+		c->name = strdup(n->a.name);
+	else if (asprintf(&c->name, "%s:%s", n->a.tree, n->a.name) < 0)
+		c->name = NULL;
+	c->path = c->name ? ckpt_array_path(c->name) : NULL;
+	if (c->path)
+		c->path[strlen(c->path) - strlen(".npy")] = '\0';
+	return c->path ? 0 : -ENOMEM;
+}
+
+static int name_all(struct ckpt_export *e)
+{
+	struct ckpt_export_chosen *c = e->chosen;
+	CLEANUP_FREE struct named *list = ckpt_calloc(c->count, sizeof(*list));
+	int rc = list ? 0 : -ENOMEM;
+
+	for (size_t i = 0; i < c->count && !rc; i++) {
+		list[i].chosen = &c->at[i];
+		ckpt_catalog_get(e->catalog, c->at[i].array, &list[i].a);
+	}
+	if (!rc)
+		qsort(list, c->count, sizeof(*list), by_name);
+	for (size_t i = 0; i < c->count && !rc; i++)
+		rc = give_name(&list[i], (!i || by_name(&list[i - 1], &list[i])) &&
+						 (i + 1 == c->count || by_name(&list[i], &list[i + 1])));
+	if (!rc)
+		qsort(list, c->count, sizeof(*list), by_full_name);
+	for (size_t i = 1; i < c->count && !rc; i++)
+		if (!by_full_name(&list[i - 1], &list[i])) {
+			snprintf(e->why, sizeof(e->why), "%.300s: two arrays have this name", list[i].chosen->name);
+			rc = -ENOTSUP;
+		}
+	return rc;
+}
+
+// --- The plan ---------------------------------------------------------------------------------------------------------------
+
+static int lay_out(struct ckpt_export *e)
+{
+	struct ckpt_export_chosen *c = e->chosen;
+	char why[CKPT_WRITE_WHY_MAX] = "";
+	int rc;
+
+	c->arrays = ckpt_calloc(c->count, sizeof(*c->arrays));
+	if (!c->arrays)
+		return -ENOMEM;
+	for (size_t i = 0; i < c->count; i++) {
+		struct ckpt_catalog_array a;
+		bool cast = e->dtype && ckpt_is_floating(c->at[i].dtype);
+
+		ckpt_catalog_get(e->catalog, c->at[i].array, &a);
+		c->arrays[i] = (struct ckpt_write_array){c->at[i].name, c->at[i].path, cast ? e->dtype : a.dtype,
+							 a.ndim, a.shape};
+	}
+	c->plan = (struct ckpt_write_plan){c->arrays, c->count, e->shard_bytes};
+	rc = ckpt_layout_new(e->format, &c->plan, why, &c->layout);
+	if (rc) {
+		snprintf(e->why, sizeof(e->why), "%s", rc == -ENOENT ? "there is no such format" : why);
+		return rc == -ENOENT ? -ENOTSUP : rc;
+	}
+	e->array_count = c->count;
+	e->file_count = ckpt_layout_files(c->layout);
+	e->bytes = ckpt_layout_bytes(c->layout);
+	return 0;
+}
+
+int ckpt_export_plan(struct ckpt_export *e)
+{
+	int rc;
+
+	e->chosen = ckpt_calloc(1, sizeof(*e->chosen));
+	rc = e->chosen ? choose(e) : -ENOMEM;
+	if (!rc)
+		rc = name_all(e);
+	return rc ? rc : lay_out(e);
+}
+
+void ckpt_export_done(struct ckpt_export *e)
+{
+	struct ckpt_export_chosen *c = TAKE_PTR(e->chosen);
+
+	if (!c)
+		return;
+	for (size_t i = 0; i < c->count; i++) {
+		free(c->at[i].name);
+		free(c->at[i].path);
+	}
+	ckpt_layout_free(c->layout);
+	free(c->arrays);
+	free(c->at);
+	free(c);
+}
+
+// --- Writing ----------------------------------------------------------------------------------------------------------------
+
+struct writing {
+	struct ckpt_export *e;
+	struct ckpt_writer *writer;
+	struct ckpt_gather *gather; // of the array
+	size_t array;
+	uint8_t *elements, *cast; // RUN_BYTES each
+	uint64_t done;
+};
+
+static int blame_array(const struct writing *w, size_t array, int rc)
+{
+	if (rc == -ENOMEM)
+		return rc;
+	snprintf(w->e->why, sizeof(w->e->why), "%.300s: %s", w->e->chosen->arrays[array].name, ckpt_findings_why(rc));
+	return -EBADMSG;
+}
+
+static int blame_file(const struct writing *w, int rc)
+{
+	const char *path = ckpt_write_path(w->writer);
+
+	snprintf(w->e->why, sizeof(w->e->why), "%.400s: %s", path ? path : "", strerror(-rc));
+	return rc;
+}
+
+static int open_array(struct writing *w, size_t array)
+{
+	int rc;
+
+	if (w->gather && w->array == array)
+		return 0;
+	ckpt_gather_free(TAKE_PTR(w->gather));
+	w->array = array;
+	rc = ckpt_gather_new(w->e->catalog, w->e->chosen->at[array].array, w->e->files, &w->gather);
+	return rc ? blame_array(w, array, rc) : 0;
+}
+
+static int write_run(struct writing *w, const struct ckpt_write_range *range)
+{
+	enum ckpt_dtype from = w->e->chosen->at[range->array].dtype, to = w->e->chosen->arrays[range->array].dtype;
+	unsigned width = ckpt_dtype_width(to);
+	uint64_t count = MIN(range->bytes, RUN_BYTES) / width, more = RUN_BYTES / ckpt_dtype_width(from);
+	int rc = open_array(w, range->array);
+
+	if (rc)
+		return rc;
+	count = MIN(count, more);
+	rc = ckpt_gather_run(w->gather, range->first / width, count, w->elements);
+	if (rc)
+		return blame_array(w, range->array, rc);
+	if (from != to)
+		ckpt_cast(from, to, w->elements, (size_t)count, w->cast);
+	rc = ckpt_write_put(w->writer, from != to ? w->cast : w->elements, (size_t)(count * width));
+	w->done += count * width;
+	if (w->e->progress)
+		w->e->progress(w->done);
+	return rc ? blame_file(w, rc) : 0;
+}
+
+static int write_all(struct writing *w)
+{
+	struct ckpt_write_range range;
+	int rc = 0, error = 0;
+
+	while (!rc && ckpt_write_wants(w->writer, &range, &error))
+		rc = w->e->stop && *w->e->stop ? -EINTR : write_run(w, &range);
+	return rc ? rc : error ? blame_file(w, error) : 0;
+}
+
+int ckpt_export_write(struct ckpt_export *e, const struct ckpt_write_target *target)
+{
+	struct writing w = {.e = e, .elements = malloc(RUN_BYTES), .cast = malloc(RUN_BYTES)};
+	int rc = w.elements && w.cast ? ckpt_write_new(e->chosen->layout, target, &w.writer) : -ENOMEM;
+
+	if (!rc)
+		rc = write_all(&w);
+	ckpt_gather_free(w.gather);
+	ckpt_write_free(w.writer);
+	free(w.elements);
+	free(w.cast);
+	return rc;
+}

@@ -1,0 +1,47 @@
+// Arrays of a catalog as files of a format (core/array/write.h), elsewhere.
+//
+//	ckpt_export_plan()   chooses and names them; which files there will be is known
+//	ckpt_export_write()  writes the files
+//	ckpt_export_done()
+//
+// Names: NAME, or TREE:NAME where several of the chosen arrays have the name. What is no array of numbers (objects of a program, elements that share a
+// byte, dtypes that are not known) is left out, and told. An array that cannot be read as a whole is an error, as is one that an index promises
+// and no file has.
+//
+// Ownership: the caller's; catalog and files live as long. Threads: one. Blocks as files and output do.
+// Memory: a run of elements, what gathering takes (gather.h), names and headers.
+#pragma once
+
+#include "core/array/catalog.h"
+#include "core/array/write_target.h"
+
+#define CKPT_EXPORT_WHY_MAX 512
+
+struct ckpt_export_chosen;
+
+struct ckpt_export {
+	const struct ckpt_catalog *catalog;
+	const struct ckpt_catalog_files *files;
+	const char *format;
+	uint64_t shard_bytes;                   // 0: as the format has it
+	enum ckpt_dtype dtype;                  // of floating arrays; NONE: their own
+	const char *const *only, *const * not ; // patterns (array_glob.h) that end with NULL; NULL: none
+	// Each may be NULL:
+	const volatile int *stop; // not 0: end with -EINTR
+	void (*progress)(uint64_t bytes);
+	void (*left_out)(void *arg, const struct ckpt_catalog_array *a, const char *why);
+	void *arg; // of left_out
+	// Results of the plan.
+	size_t array_count, file_count;
+	uint64_t bytes; // of the files
+	struct ckpt_export_chosen *chosen;
+	char why[CKPT_EXPORT_WHY_MAX]; // after an error but -ENOMEM, -ENOENT and -EINTR: the array or the file, and the reason
+};
+
+// -ENOENT: no array is chosen. -ENOTSUP: the format cannot have them. -EBADMSG: one cannot be read. -ENOMEM.
+int ckpt_export_plan(struct ckpt_export *e);
+// Once. What the output or the files say; -EBADMSG: an array cannot be read as a whole.
+int ckpt_export_write(struct ckpt_export *e, const struct ckpt_write_target *target);
+void ckpt_export_done(struct ckpt_export *e);
+// "bf16" or "bfloat16"; NONE: it is no floating type.
+enum ckpt_dtype ckpt_export_dtype(const char *name);
