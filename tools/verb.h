@@ -62,6 +62,7 @@ int ckpt_verb_copy(int argc, char **argv);
 int ckpt_verb_diff(int argc, char **argv);
 int ckpt_verb_doctor(int argc, char **argv);
 int ckpt_verb_du(int argc, char **argv);
+int ckpt_verb_export(int argc, char **argv);
 int ckpt_verb_gc(int argc, char **argv);
 int ckpt_verb_get(int argc, char **argv);
 int ckpt_verb_index(int argc, char **argv);

@@ -7,54 +7,21 @@
 #include "tools/progress.h"
 #include "tools/step_files.h"
 #include "tools/stop.h"
-
-#include <fcntl.h>
-#include <ftw.h>
-#include <stdio.h>
-#include <sys/stat.h>
+#include "tools/whole_folder.h"
 
 struct get {
 	struct ckpt_step_files files;
 	const char *word; // as the user called the step
 };
 
-static int get_files(struct get *g, int to)
+static int get_files(void *arg, int to)
 {
+	struct get *g = arg;
 	int rc = ckpt_step_files_copy(&g->files, to);
 
 	if (rc && !ckpt_stopped)
 		rc = ckpt_fail(g->word, rc == -EIO ? "`ckptfs verify` says what is damaged" : NULL, "%s: %s",
 			       g->files.blamed, strerror(-rc));
-	return rc;
-}
-
-static int remove_one(const char *path, const struct stat *st __attribute__((unused)), int type,
-		      struct FTW *ftw __attribute__((unused)))
-{
-	return (type == FTW_DP ? rmdir : unlink)(path);
-}
-
-// Under another name beside it until it is whole, and durable.
-static int get_into(struct get *g, const char *dir)
-{
-	CLEANUP_FREE char *partial = ckpt_text("%s.ckptfs-%d", dir, (int)getpid());
-	CLEANUP_FD int to = -1;
-	CLEANUP_FD int above = -1;
-	int rc = mkdir(partial, 0700) ? ckpt_fail_errno(partial, NULL, -errno) : 0;
-
-	if (rc)
-		return rc;
-	to = open(partial, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-	rc = to < 0 ? ckpt_fail_errno(partial, NULL, -errno) : get_files(g, to);
-	above = rc ? -1 : openat(to, "..", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-	if (!rc && (above < 0 || syncfs(to)))
-		rc = ckpt_fail_errno(partial, NULL, -errno);
-	if (!rc && rename(partial, dir))
-		rc = ckpt_fail_errno(dir, "give a folder that is absent or empty", -errno);
-	if (!rc && fsync(above))
-		rc = ckpt_fail_errno(dir, "it was copied, but may be lost in a power cut", -errno);
-	if (rc)
-		nftw(partial, remove_one, 16, FTW_DEPTH | FTW_PHYS | FTW_MOUNT);
 	return rc;
 }
 
@@ -76,7 +43,7 @@ static int get(struct ckpt_step *step, struct ckpt_manifest *m, const char *word
 	ckpt_stop_begin();
 	ckpt_manifest_totals(m, &files, &bytes);
 	ckpt_progress_start("copying", bytes, 1);
-	rc = ckpt_stop_end(get_into(&g, dir));
+	rc = ckpt_stop_end(ckpt_whole_folder(dir, get_files, &g));
 	free(g.files.blamed);
 	return rc ? rc : print(&g);
 }

@@ -39,10 +39,13 @@ void ckpt_pickle_write_number(struct ckpt_pickle_writer *p, uint64_t number)
 		ckpt_buffer_add(&p->out, "J", 1);
 		ckpt_buffer_number(&p->out, number, 4);
 	} else {
-		// A ninth byte keeps it positive.
-		ckpt_buffer_add(&p->out, "\x8a\x09", 2);
-		ckpt_buffer_number(&p->out, number, 8);
-		ckpt_buffer_number(&p->out, 0, 1);
+		unsigned bytes = 5;
+
+		// The highest bit is the sign. No size is so large that eight bytes are too few.
+		while (bytes < 8 && number >> (8 * bytes - 1))
+			bytes++;
+		ckpt_buffer_add(&p->out, (char[]){'\x8a', (char)bytes}, 2);
+		ckpt_buffer_number(&p->out, number, bytes);
 	}
 }
 

@@ -26,8 +26,8 @@ void ckpt_pickle_write_end(struct ckpt_pickle_writer *p);
 //	)  empty tuple          R  call of a function with a tuple  \x81  object of a class with a tuple
 //	b  state of an object   Q  persistent id                    N  None     \x89  False
 void ckpt_pickle_write_ops(struct ckpt_pickle_writer *p, const char *ops);
-void ckpt_pickle_write_text(struct ckpt_pickle_writer *p, const char *text); // UTF-8
-void ckpt_pickle_write_number(struct ckpt_pickle_writer *p, uint64_t number);
+void ckpt_pickle_write_text(struct ckpt_pickle_writer *p, const char *text);  // UTF-8
+void ckpt_pickle_write_number(struct ckpt_pickle_writer *p, uint64_t number); // below 2^63
 // name: "MODULE\nNAME\n", which is static.
 void ckpt_pickle_write_global(struct ckpt_pickle_writer *p, const char *name);
 void ckpt_pickle_write_sizes(struct ckpt_pickle_writer *p, const uint64_t *sizes, unsigned count); // a tuple

@@ -62,24 +62,27 @@ static struct ckpt_layout_file *last_file(const struct ckpt_layout *l)
 
 void ckpt_layout_file(struct ckpt_layout *l, const char *path, ...)
 {
-	char *text;
+	CLEANUP_FREE char *text = NULL;
 	va_list args;
-	int n;
+	int len;
 
 	if (!l->rc)
 		l->rc = ckpt_grow((void **)&l->files, &l->file_cap, l->file_count + 1, sizeof(*l->files));
 	if (l->rc)
 		return;
 	va_start(args, path);
-	n = vasprintf(&text, path, args);
+	len = vsnprintf(NULL, 0, path, args);
 	va_end(args);
-	if (n < 0) {
+	text = len < 0 ? NULL : malloc((size_t)len + 1);
+	if (!text) {
 		l->rc = -ENOMEM;
 		return;
 	}
+	va_start(args, path);
+	vsnprintf(text, (size_t)len + 1, path, args);
+	va_end(args);
 	l->files[l->file_count++] = (struct ckpt_layout_file){.path = l->paths.len, .part_end = l->part_count};
-	ckpt_buffer_add(&l->paths, text, (size_t)n + 1);
-	free(text);
+	ckpt_buffer_add(&l->paths, text, (size_t)len + 1);
 	l->rc = l->paths.rc;
 }
 

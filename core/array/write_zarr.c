@@ -265,8 +265,8 @@ static bool is_path(const char *name)
 // Names are as they are: Orbax looks for the directories.
 static void check_names(struct ckpt_layout *l)
 {
-	static const char *const taken[] = {"_METADATA",      "_CHECKPOINT_METADATA", "_sharding", "array_metadatas",
-					    "manifest.ocdbt", "commit_success.txt",   "d"};
+	static const char *const taken[] = {"_METADATA",       "_CHECKPOINT_METADATA", "_sharding",
+					    "array_metadatas", "manifest.ocdbt",       "commit_success.txt"};
 	CLEANUP_FREE const struct ckpt_write_array **list = sorted(l, by_keys);
 	CLEANUP_FREE const struct ckpt_write_array **paths = sorted(l, by_path);
 

@@ -8,7 +8,9 @@ import time
 import uuid
 from concurrent.futures import ThreadPoolExecutor
 
+import numpy
 import pytest
+from safetensors.numpy import load_file
 
 from support import trees
 from support.mounting import wait_until
@@ -284,3 +286,14 @@ def test_a_copy_from_and_into_a_url_that_is_mounted_on_this_machine(local, node,
     assert trees.describe(scratch / "got") == trees.describe(n / "3000")
     n.wait()
     assert all(row["durable"] == "remote" for row in ckptfs.json("ls", n.path))
+
+
+def test_arrays_are_exported_by_a_machine_that_has_nothing_else(node, verb, scratch):
+    n = node("a")
+    (n / "1000").mkdir()
+    numpy.savez(n / "1000/more.npz", counts=numpy.arange(1000), scale=numpy.ones((3, 4)))
+    n.complete("1000")
+    n.wait()
+    verb("export", "1000", str(scratch / "out"), "--format", "safetensors", "--dtype", "float16")
+    found = load_file(scratch / "out/model.safetensors")
+    assert found["counts"].tolist() == list(range(1000)) and found["scale"].dtype == numpy.float16 and (found["scale"] == 1).all()

@@ -33,6 +33,7 @@ CASES = [
     (["diff", "STORE", "1000", "2000"], "diff", 1), (["diff", "STORE", "1000", "1000"], "diff", 0), (["diff", "--arrays", "STORE", "1000", "2000"], "diff", 1), (["diff", "STORE", "1000", "9"], "failure", 1),
     (["arrays", "STORE", "1000"], "arrays of a step", 0), (["arrays", "STORE", "1000", "--stats"], "arrays of a step", 0), (["arrays", "STORE", "9"], "failure", 1),
     (["check", "STORE", "1000"], "check", 0), (["check", "STORE", "1000", "--read-data"], "check", 0), (["check", "STORE", "9"], "failure", 1),
+    (["export", "STORE", "1000", "EXPORT", "-f", "npz"], "exported", 0), (["export", "STORE", "1000", "EXPORT", "-f", "npz"], "failure", 1), (["export", "STORE", "1000", "EXPORT"], "failure", 2),
     (["gc", "STORE", "--dry-run"], "gc", 0), (["gc", "STORE", "--grace", "0"], "gc", 0), (["gc", "STORE", "9"], "failure", 2),
     (["remote", "show", "STORE"], "failure", 1), (["remote", "sync", "STORE"], "failure", 1), (["remote", "drop", "STORE", "1000", "--yes"], "failure", 1), (["remote", "mend", "STORE"], "failure", 2),
     (["index", "check", "STORE"], "index", 0), (["index", "rebuild", "STORE"], "index", 0), (["index", "mend", "STORE"], "failure", 2),
@@ -83,7 +84,7 @@ def filled(mount, commit, scratch):
 
 @pytest.mark.parametrize("mounted", [True, False], ids=["mounted", "at rest"])
 def test_every_verb_answers_as_the_schema_says(filled, mount, store, scratch, ckptfs, mounted):
-    places = {"STORE": store, "NEW": scratch / "new", "COPY": scratch / "copy", "OUT": scratch / "out", "GOT": scratch / "got", "POINT": scratch / "point", "POLICY": scratch / "policy.json"}
+    places = {"STORE": store, "NEW": scratch / "new", "COPY": scratch / "copy", "OUT": scratch / "out", "GOT": scratch / "got", "EXPORT": scratch / "export", "POINT": scratch / "point", "POLICY": scratch / "policy.json"}
     places["POLICY"].write_text('{"preset": "eformer"}')
     verbs = set(ckptfs("help", "--words").stdout.split())
     assert {words[0] for words, _, _ in CASES} | WITHOUT_JSON == verbs, "a verb without a case here"
