@@ -802,7 +802,7 @@ START_TEST(zarr_lists_what_it_cannot_read_with_the_reason)
 		{"s/.zarray", ZARR2("[4,4]", "[2,2]", "\"<f4\"", ",\"filters\":[{\"id\":\"delta\"}]"), "filters"},
 		{"s/zarr.json", ZARR3("[4]", "[4]", "[{\"name\":\"bytes\"},{\"name\":\"own\"}]"), "codec"},
 		{"s/zarr.json", ZARR3("[4]", "[4]", "[{\"name\":\"bytes\"}]"), "bytes as its shape"},
-		{"s/zarr.json", ZARR3("[4]", "[4]", SHARDED("[2]")), "outside of its shard"},
+		{"s/zarr.json", ZARR3("[4]", "[4]", SHARDED("[2]")), "outside of its file"},
 		{"s/zarr.json", ZARR3("[4]", "[400]", SHARDED("[2]")), "shorter than its index"},
 		{"s/zarr.json", ZARR3("[4]", "[4294967296]", SHARDED("[1]")), "too many chunks"},
 	};
