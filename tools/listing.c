@@ -108,7 +108,8 @@ const char *ckpt_listing_written(void)
 	return written;
 }
 
-int ckpt_listing_open(const char *store, enum ckpt_store_mode mode, struct ckpt_listing *ret_listing)
+static int open_listing(const char *store, enum ckpt_store_mode mode, const char *work_dir,
+			struct ckpt_listing *ret_listing)
 {
 	struct ckpt_settings settings;
 	struct ckpt_listing l = {0};
@@ -116,6 +117,8 @@ int ckpt_listing_open(const char *store, enum ckpt_store_mode mode, struct ckpt_
 
 	ckpt_settings_init(&settings);
 	settings.keep_trash = true;
+	if (work_dir)
+		settings.work_dir = ckpt_text("%s", work_dir);
 	rc = ckpt_store_open(store, mode, &settings, &l.store);
 	ckpt_settings_done(&settings);
 	if (rc)
@@ -126,6 +129,16 @@ int ckpt_listing_open(const char *store, enum ckpt_store_mode mode, struct ckpt_
 		ckpt_need(NULL);
 	*ret_listing = l;
 	return 0;
+}
+
+int ckpt_listing_open(const char *store, enum ckpt_store_mode mode, struct ckpt_listing *ret_listing)
+{
+	return open_listing(store, mode, NULL, ret_listing);
+}
+
+int ckpt_listing_open_beside(const char *store, struct ckpt_listing *ret_listing)
+{
+	return open_listing(store, CKPT_STORE_READ, "/dev/null", ret_listing);
 }
 
 void ckpt_listing_close(struct ckpt_listing *l)

@@ -17,6 +17,8 @@ struct ckpt_listing {
 };
 
 int ckpt_listing_open(const char *store, enum ckpt_store_mode mode, struct ckpt_listing *ret_listing);
+// For reading, without the index, so that this process may open the store for writing, too: LMDB takes an index once.
+int ckpt_listing_open_beside(const char *store, struct ckpt_listing *ret_listing);
 void ckpt_listing_close(struct ckpt_listing *l);
 // The path of a store with a URL that was opened for writing; NULL: there was none.
 const char *ckpt_listing_written(void);

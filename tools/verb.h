@@ -52,6 +52,7 @@ void ckpt_verb_help_common(void);
 int ckpt_verb_abort(int argc, char **argv);
 int ckpt_verb_arrays(int argc, char **argv);
 int ckpt_verb_check(int argc, char **argv);
+int ckpt_verb_derive(int argc, char **argv);
 int ckpt_verb_begin(int argc, char **argv);
 int ckpt_verb_bench(int argc, char **argv);
 int ckpt_verb_cat(int argc, char **argv);

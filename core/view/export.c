@@ -115,6 +115,26 @@ static int choose(struct ckpt_export *e)
 	return rc ? rc : e->chosen->count ? 0 : -ENOENT;
 }
 
+const char *ckpt_export_format_of(const struct ckpt_export *e)
+{
+	const char *found = NULL;
+
+	for (size_t i = 0; i < ckpt_catalog_count(e->catalog); i++) {
+		struct ckpt_catalog_array a;
+
+		ckpt_catalog_get(e->catalog, i, &a);
+		if (!is_wanted(e, a.tree, a.name) || is_opaque(&a))
+			continue;
+		if (found && strcmp(found, a.format))
+			return "safetensors";
+		found = a.format;
+	}
+	for (size_t i = 0; found && ckpt_write_format(i); i++)
+		if (!strcmp(ckpt_write_format(i), found))
+			return ckpt_write_format(i);
+	return "safetensors";
+}
+
 // --- Names ------------------------------------------------------------------------------------------------------------------
 
 struct named {

@@ -43,5 +43,7 @@ int ckpt_export_plan(struct ckpt_export *e);
 // Once. What the output or the files say; -EBADMSG: an array cannot be read as a whole.
 int ckpt_export_write(struct ckpt_export *e, const struct ckpt_write_target *target);
 void ckpt_export_done(struct ckpt_export *e);
+// The format of the arrays that only and not choose, where all have one that is written here; else safetensors. Before the plan.
+const char *ckpt_export_format_of(const struct ckpt_export *e);
 // "bf16" or "bfloat16"; NONE: it is no floating type.
 enum ckpt_dtype ckpt_export_dtype(const char *name);

@@ -34,6 +34,7 @@ CASES = [
     (["arrays", "STORE", "1000"], "arrays of a step", 0), (["arrays", "STORE", "1000", "--stats"], "arrays of a step", 0), (["arrays", "STORE", "9"], "failure", 1),
     (["check", "STORE", "1000"], "check", 0), (["check", "STORE", "1000", "--read-data"], "check", 0), (["check", "STORE", "9"], "failure", 1),
     (["export", "STORE", "1000", "EXPORT", "-f", "npz"], "exported", 0), (["export", "STORE", "1000", "EXPORT", "-f", "npz"], "failure", 1), (["export", "STORE", "1000", "EXPORT"], "failure", 2),
+    (["derive", "STORE", "1000", "derived"], "exported", 0), (["derive", "STORE", "1000", "derived"], "failure", 1), (["rm", "STORE", "derived"], "ok", 0), (["derive", "STORE", "1000"], "failure", 2),
     (["gc", "STORE", "--dry-run"], "gc", 0), (["gc", "STORE", "--grace", "0"], "gc", 0), (["gc", "STORE", "9"], "failure", 2),
     (["remote", "show", "STORE"], "failure", 1), (["remote", "sync", "STORE"], "failure", 1), (["remote", "drop", "STORE", "1000", "--yes"], "failure", 1), (["remote", "mend", "STORE"], "failure", 2),
     (["index", "check", "STORE"], "index", 0), (["index", "rebuild", "STORE"], "index", 0), (["index", "mend", "STORE"], "failure", 2),
