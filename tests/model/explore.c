@@ -291,6 +291,7 @@ static int replay_named(const struct model_scenario *scenarios, size_t count, co
 	sc = deepened(found, *end == 'd');
 	replay(&sc, seed, end + (*end == 'd'), true);
 	printf("%s: %s\n", sc.name, *world_wrong() ? world_wrong() : "nothing is wrong");
+	fflush(stdout); // a failed check ends the process without that
 	world_end();
 	return *world_wrong() != '\0';
 }

@@ -163,13 +163,23 @@ static void check_act(size_t i)
 	}
 }
 
+// A listed step has the name of the file, and hides it (ckptfs-remote(7)). A node without the file puts it into its tree once the step is gone
+// (core/remote/tree_plan.h). A node that has shown this content must still have it: the step does not take it away.
+static bool waits_for_step(const struct node *n, const struct judge_plain *p)
+{
+	return !*p->id && !*p->folder_id && judge_listed(&world_now, p->name) && !world_has_seen(n, p->bytes);
+}
+
 static void check_tree(const struct node *n)
 {
-	size_t count = 0;
+	size_t count = 0, want = 0;
 
 	for (size_t i = 0; i < world_now.plain_count; i++) {
 		char path[2 * JUDGE_NAME], words[3 * JUDGE_NAME];
 
+		if (waits_for_step(n, &world_now.plains[i]))
+			continue;
+		want++;
 		judge_path(&world_now, &world_now.plains[i], path, sizeof(path));
 		if (*world_now.plains[i].id)
 			snprintf(words, sizeof(words), "\nd %s\n", path);
@@ -181,9 +191,8 @@ static void check_tree(const struct node *n)
 	}
 	for (const char *at = n->told; (at = strchr(at, '\n')); at++)
 		count += (at[1] == 'f' || at[1] == 'd') && at[2] == ' ';
-	if (count != world_now.plain_count)
-		world_violate("%c has %zu plain files and folders, the log %zu", n->letter, count,
-			      world_now.plain_count);
+	if (count != want)
+		world_violate("%c has %zu plain files and folders, the log %zu", n->letter, count, want);
 }
 
 // Each byte is read on each node.
