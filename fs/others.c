@@ -109,7 +109,8 @@ int others_change(void *arg, const struct ckpt_tree_change *c)
 
 	call_plain_stop();
 	look(fs, c, &x);
-	rc = (x.dir && draft_is_written(fs, x.dir, c->name)) || (is_written(x.there) && !S_ISDIR(c->expect->st_mode))
+	rc = (x.dir && draft_is_written(fs, x.dir, c->name)) || (is_written(x.there) && !S_ISDIR(c->expect->st_mode)) ||
+			     (is_written(x.moved) && !S_ISDIR(c->moves->st_mode))
 		     ? -EBUSY
 		     : change_names(fs, c, &x);
 	call_plain_go();

@@ -13,7 +13,7 @@ struct ckpt_tree_change {
 	const char *aside; // a free name in the same folder that it gets; NULL: it goes. A folder that goes is empty
 	int from_dirfd;    // what takes the place
 	const char *from;  // NULL: nothing does
-	const struct stat *moves; // that is a folder of the tree, as it was looked at; else NULL
+	const struct stat *moves; // that is a folder or file of the tree, as it was looked at; else NULL
 };
 
 // 0; -EAGAIN: something else is there by now; -ENOTEMPTY: a folder is not empty; -errno of the disk. Nothing has changed then.

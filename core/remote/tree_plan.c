@@ -498,6 +498,25 @@ static int put_in_place(struct plan *x, const struct logged *l, const struct ckp
 	return see(x, l, dirfd, &made);
 }
 
+// A step keeps the log's version from its place. This node's change must not wait with it: it is pushed under its new name.
+static int move_aside(struct plan *x, const struct ckpt_tree_entry *e)
+{
+	CLEANUP_FD int dirfd = ckpt_tree_open_folder(x->p->store, &x->view, e->folder_id);
+	char other[CKPT_NAME_MAX + 1];
+	int rc = dirfd < 0 ? dirfd : is_written_at(x, dirfd, e->name) ? -EBUSY : name_aside(x, dirfd, e->name, other);
+
+	if (!rc)
+		rc = change(
+			x,
+			&(struct ckpt_tree_change){
+				.dirfd = dirfd, .name = other, .from_dirfd = dirfd, .from = e->name, .moves = &e->st});
+	if (rc)
+		return rc;
+	tell_aside(x, e, other);
+	x->changed = x->stale = true;
+	return 0;
+}
+
 static int take_away(struct plan *x, const struct ckpt_tree_entry *e)
 {
 	CLEANUP_FD int dirfd = ckpt_tree_open_folder(x->p->store, &x->view, e->folder_id);
@@ -669,6 +688,8 @@ static void plan_both(struct plan *x, const struct logged *l, const struct ckpt_
 		failed(x, see_alike(x, l, e));
 	else if (changed && (known || l->mine))
 		queue_file(x, e);
+	else if (changed && !same && is_a_steps(x, l))
+		failed(x, move_aside(x, e));
 	else
 		failed(x, put_in_place(x, l, e, changed && !same));
 }

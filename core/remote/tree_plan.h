@@ -7,7 +7,8 @@
 //   changed           another version               it gets the name PATH.conflict-HOST, and is to be pushed; the log's takes its place
 //   gone              that which was here           its removal is to be pushed
 //   gone              another version               it comes back
-// A folder is known by its id, wherever it is. What has the name of a step, or is open for writing, waits.
+// A folder is known by its id, wherever it is. What has the name of a step, or is open for writing, waits. A file that this node has changed
+// gets its other name at once, though a step has the first one: so it is pushed.
 //
 // Threads: one. Blocks on the disk, for a walk over all of tree/.
 #pragma once

@@ -166,6 +166,8 @@ TABLE = [
         " && !(*at)->in_flight", "", ("test_tree_gone",)),
     Row("plain-file-comes-under-a-step-of-its-name", "core/remote/tree_plan.c:put_in_place",
         "is_a_steps(x, l) || ", "", ("test_tree_step_names",)),
+    Row("content-of-ones-own-waits-for-a-step-of-its-name", "core/remote/tree_plan.c:plan_both",
+        "changed && !same && is_a_steps(x, l)", "false", ("test_tree_step_names",)),
     Row("nothing-waits-before-a-dropped-change-is-looked-for", "core/remote/tree.c:sending",
         ".conflict = &t->touched", ".conflict = &t->again", ("test_tree_gone",)),
     Row("upload-is-begun-after-a-failure", "core/remote/upload.c:may_begin_locked",

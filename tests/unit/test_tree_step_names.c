@@ -8,6 +8,7 @@
 #define BOTH "2000"   // the name
 #define LATER "after" // a file that is carried out after that one
 #define TEXT "of the file"
+#define OWN "of the other node"
 #define FAST 50 // times as fast as the clock goes, by which a node waits between two looks
 
 enum { LISTED, STAGED, STATES };
@@ -36,15 +37,20 @@ static void setup_hooks(void)
 	setup();
 }
 
-static void put(const struct node *n, const char *name)
+static void put_text(const struct node *n, const char *name, const char *text)
 {
 	CLEANUP_FD int fd = openat(n->store->tree_fd, name, O_WRONLY | O_CREAT | O_EXCL, 0644);
 
-	ck_assert_int_eq(write(fd, TEXT, strlen(TEXT)), (ssize_t)strlen(TEXT));
+	ck_assert_int_eq(write(fd, text, strlen(text)), (ssize_t)strlen(text));
 	ckpt_tree_take_name(ckpt_remote_tree(*ckpt_remote_of(n->store)), n->store->tree_fd, name);
 }
 
-static bool has(const struct node *n, const char *name)
+static void put(const struct node *n, const char *name)
+{
+	put_text(n, name, TEXT);
+}
+
+static bool has_content(const struct node *n, const char *name, const char *want)
 {
 	CLEANUP_FD int fd = openat(n->store->tree_fd, name, O_RDONLY);
 	char text[64] = "";
@@ -52,8 +58,12 @@ static bool has(const struct node *n, const char *name)
 	if (fd < 0)
 		return false;
 	ck_assert_int_ge(read(fd, text, sizeof(text) - 1), 0);
-	ck_assert_str_eq(text, TEXT);
-	return true;
+	return !strcmp(text, want);
+}
+
+static bool has(const struct node *n, const char *name)
+{
+	return has_content(n, name, TEXT);
 }
 
 static bool lists(const struct node *n)
@@ -89,6 +99,36 @@ START_TEST(file_comes_once_the_step_of_its_name_is_gone)
 }
 END_TEST
 
+static bool has_pushed(const struct node *n)
+{
+	struct ckpt_remote_queue q;
+
+	ckpt_remote_queue(*ckpt_remote_of(n->store), &q);
+	return !q.steps && !q.files;
+}
+
+// A node has saved the step, another has written the file, and a third, b, has written one of its own: its content does not wait for the step.
+// Here a is the first and the second.
+START_TEST(content_of_ones_own_is_pushed_though_a_step_and_a_file_have_its_name)
+{
+	struct ckpt_step *step = ckpt_staged_one(a.store, BOTH, "config.json", "of the step");
+
+	WAIT_UNTIL(has_pushed(&a));
+	put(&a, BOTH);
+	put(&a, LATER);
+	WAIT_UNTIL(has_pushed(&a));
+	put_text(&b, BOTH, OWN);
+	work(&b);
+	WAIT_UNTIL(has(&b, LATER) && has_content(&a, copy_of(BOTH), OWN));
+	ck_assert(lists(&a) && lists(&b) && has(&a, BOTH) && has_content(&b, copy_of(BOTH), OWN));
+	ck_assert(!has_content(&b, BOTH, OWN));
+	ck_ok(ckpt_delete(step));
+	ckpt_step_unref(step);
+	WAIT_UNTIL(has(&b, BOTH) && has_pushed(&a) && has_pushed(&b) && position(&a) == position(&b));
+	ck_assert(has(&a, BOTH) && has_content(&b, copy_of(BOTH), OWN));
+}
+END_TEST
+
 int main(void)
 {
 	Suite *suite = suite_create("tree_step_names");
@@ -97,6 +137,7 @@ int main(void)
 	tcase_add_checked_fixture(tcase, setup_hooks, teardown);
 	tcase_set_timeout(tcase, 60);
 	tcase_add_loop_test(tcase, file_comes_once_the_step_of_its_name_is_gone, 0, STATES);
+	tcase_add_test(tcase, content_of_ones_own_is_pushed_though_a_step_and_a_file_have_its_name);
 	suite_add_tcase(suite, tcase);
 	return ckpt_suite_run(suite);
 }
