@@ -157,6 +157,67 @@ static int list_steps(struct ckpt_fs *fs, struct node *dir, struct listing *l)
 	return rc;
 }
 
+static int by_name(const void *a, const void *b, void *heap)
+{
+	const struct listed *x = a, *y = b;
+
+	return strcmp((char *)heap + x->name, (char *)heap + y->name);
+}
+
+static bool has_name(const struct listed *sorted, size_t count, const struct listed *item, char *heap)
+{
+	size_t low = 0, high = count;
+
+	while (low < high) {
+		size_t mid = low + (high - low) / 2;
+		int order = by_name(&sorted[mid], item, heap);
+
+		if (!order)
+			return true;
+		if (order < 0)
+			low = mid + 1;
+		else
+			high = mid;
+	}
+	return false;
+}
+
+// A step hides a plain file of its name, which another node has made (core/remote/tree_plan.h): a lookup finds the step. The files are those
+// from `files` up to `steps`, the steps are behind them.
+static int drop_hidden(struct listing *l, size_t files, size_t steps)
+{
+	size_t step_count = l->count - steps, kept = files;
+	CLEANUP_FREE struct listed *sorted = ckpt_calloc(step_count + 1, sizeof(*sorted));
+
+	if (!sorted)
+		return -ENOMEM;
+	memcpy(sorted, l->items + steps, step_count * sizeof(*sorted));
+	qsort_r(sorted, step_count, sizeof(*sorted), by_name, l->heap);
+	for (size_t i = files; i < l->count; i++)
+		if (i >= steps || !has_name(sorted, step_count, &l->items[i], l->heap))
+			l->items[kept++] = l->items[i];
+	l->count = kept;
+	return 0;
+}
+
+// The link comes first: `rm -r` would not find it any more when the steps are gone.
+static int list_live(struct ckpt_fs *fs, struct node *dir, const struct place *p, struct listing *l)
+{
+	size_t files, steps;
+	uint64_t number;
+	int rc = 0;
+
+	if (!p->step && latest_is_listed(fs, dir, &number))
+		rc = listing_add(l, "latest", S_IFLNK, number);
+	files = l->count;
+	if (!rc)
+		rc = list_disk(fs, dir, p, node_open(fs, dir, O_RDONLY | O_DIRECTORY), lists_live, l);
+	steps = l->count;
+	if (!rc && !p->step)
+		rc = list_steps(fs, dir, l);
+	return rc || l->count == steps ? rc : drop_hidden(l, files, steps);
+}
+
 static int list_committed(struct node *dir, const struct place *p, struct listing *l)
 {
 	static const mode_t types[] = {
@@ -180,7 +241,6 @@ static int list_committed(struct node *dir, const struct place *p, struct listin
 
 static int fill_listing(struct ckpt_fs *fs, struct node *dir, struct listing *l)
 {
-	uint64_t number;
 	struct place p;
 	int rc;
 
@@ -189,17 +249,7 @@ static int fill_listing(struct ckpt_fs *fs, struct node *dir, struct listing *l)
 	rc = place_of(fs, dir, &p);
 	if (rc)
 		return rc == -ESTALE ? 0 : rc;
-	if (place_is_committed(&p)) {
-		rc = list_committed(dir, &p, l);
-	} else {
-		// The link comes first: `rm -r` would not find it any more when the steps are gone.
-		if (!p.step && latest_is_listed(fs, dir, &number))
-			rc = listing_add(l, "latest", S_IFLNK, number);
-		if (!rc)
-			rc = list_disk(fs, dir, &p, node_open(fs, dir, O_RDONLY | O_DIRECTORY), lists_live, l);
-		if (!rc && !p.step)
-			rc = list_steps(fs, dir, l);
-	}
+	rc = place_is_committed(&p) ? list_committed(dir, &p, l) : list_live(fs, dir, &p, l);
 	if (!rc && p.step)
 		rc = list_disk(fs, dir, NULL, beside_open(fs, dir), lists_beside, l);
 	place_done(&p);

@@ -6,6 +6,7 @@ order the two come. test_remote_edits.c has each order by itself.
 
 import json
 import os
+import signal
 import stat
 import time
 
@@ -314,3 +315,31 @@ def test_a_wait_for_the_remote_ends_soon_after_it_is_there_again(nodes, apart, c
         for _ in range(8):  # each makes one attempt
             assert ckptfs("remote", "sync", "--timeout", "1s", first.path, check=False).returncode
     ckptfs("wait", first.path, "2000", "--remote", "--timeout", "15s")
+
+
+def test_a_file_whose_name_a_step_and_a_file_of_two_others_have(world, scratch, ckptfs, nodes, apart):
+    """The step has the name, and the third content is on all nodes under another one: it does not wait for the step to go."""
+    first, second = nodes
+    third = Node.new(world, make_work_dir(ckptfs, scratch / "work-c", scratch / "remote"), scratch / "mnt-c")
+    copy = f"best.conflict-{os.uname().nodename}"
+    with apart:
+        (first / "best").mkdir()
+        trees.write(first / "best/model.bin", trees.content("best", 1000))
+        trees.write(first / "best/.finalize", b"")
+        for n in (second, third):
+            trees.write(n / "best", b"of " + n.path.name.encode())
+            os.kill(n.pid, signal.SIGSTOP)
+    first.wait("best")  # the step is the first in the log, then the file of the second node
+    os.kill(second.pid, signal.SIGCONT)
+    second.wait()
+    os.kill(third.pid, signal.SIGCONT)
+    third.wait()
+    for n in (first, second, third):
+        wait_until(lambda n=n: n.listing() == ["1000", "best", copy], SEEN * 2, f"the copy at {n.path}")
+        assert (n / copy).read_bytes() == b"of mnt-c"
+        assert (n / "best/model.bin").read_bytes() == trees.content("best", 1000)
+    assert "best" in third.errors()[0] and copy in third.errors()[0]
+    # It is no longer hidden.
+    (first / "best").rename(first / "better")
+    for n in (first, second, third):
+        wait_until(lambda n=n: (n / "best").is_file() and (n / "best").read_bytes() == b"of mnt-b", SEEN * 2, f"the file at {n.path}")

@@ -168,6 +168,8 @@ TABLE = [
         "is_a_steps(x, l) || ", "", ("test_tree_step_names",)),
     Row("content-of-ones-own-waits-for-a-step-of-its-name", "core/remote/tree_plan.c:plan_both",
         "changed && !same && is_a_steps(x, l)", "false", ("test_tree_step_names",)),
+    Row("file-is-listed-beside-the-step-that-hides-it", "fs/ops_dir.c:list_live",
+        "drop_hidden(l, files, steps)", "0", ("test_fs_two_nodes",)),
     Row("nothing-waits-before-a-dropped-change-is-looked-for", "core/remote/tree.c:sending",
         ".conflict = &t->touched", ".conflict = &t->again", ("test_tree_gone",)),
     Row("upload-is-begun-after-a-failure", "core/remote/upload.c:may_begin_locked",
