@@ -47,6 +47,9 @@ int ckpt_array_export_option(struct ckpt_array_export *x, int key, char *arg)
 	case CKPT_KEY_ONLY:
 		add_glob(&x->only, arg);
 		return 0;
+	case CKPT_KEY_PARTIAL:
+		x->of.partial = true;
+		return 0;
 	case CKPT_KEY_NOT:
 		add_glob(&x->not, arg);
 		return 0;
@@ -112,7 +115,9 @@ static int fail(const struct ckpt_array_export *x, int rc)
 	if (rc == -EINTR && ckpt_stopped)
 		return 1;
 	return ckpt_fail(x->word,
-			 rc == -EBADMSG ? "`ckptfs verify` says what is damaged; --not leaves an array out" : NULL,
+			 rc == -EBADMSG
+				 ? "`ckptfs check` says what is wrong; --not leaves an array out, --partial a file"
+				 : NULL,
 			 "%s", why);
 }
 
@@ -129,6 +134,10 @@ int ckpt_array_export_plan(struct ckpt_array_export *x)
 
 		ckpt_catalog_fault(x->of.catalog, i, &f);
 		ckpt_note("%s: %s: %s", f.file, f.field, f.reason);
+		if (x->of.partial)
+			json_array_append_new(x->left_out,
+					      ckpt_need(json_pack("{s:o, s:n, s:o}", "tree", ckpt_json_text(f.file),
+								  "name", "why", ckpt_json_text(f.reason))));
 	}
 	if (!x->of.format)
 		x->of.format = ckpt_export_format_of(&x->of);

@@ -10,7 +10,7 @@
 
 #include <jansson.h>
 
-enum { CKPT_KEY_FORMAT = 'f', CKPT_KEY_SHARD = 0x100, CKPT_KEY_ONLY, CKPT_KEY_NOT, CKPT_KEY_DTYPE };
+enum { CKPT_KEY_FORMAT = 'f', CKPT_KEY_SHARD = 0x100, CKPT_KEY_ONLY, CKPT_KEY_NOT, CKPT_KEY_DTYPE, CKPT_KEY_PARTIAL };
 
 // Rows of an argp_option table.
 #define CKPT_ARRAY_EXPORT_OPTIONS                                                                                      \
@@ -24,6 +24,7 @@ enum { CKPT_KEY_FORMAT = 'f', CKPT_KEY_SHARD = 0x100, CKPT_KEY_ONLY, CKPT_KEY_NO
 		 0},                                                                                                   \
 		{"only", CKPT_KEY_ONLY, "GLOB", 0, "only arrays whose names match; may be repeated", 0},               \
 		{"not", CKPT_KEY_NOT, "GLOB", 0, "no array whose name matches; may be repeated", 0},                   \
+		{"partial", CKPT_KEY_PARTIAL, NULL, 0, "leave out files that are damaged or of no known format", 0},   \
 	{                                                                                                              \
 		"dtype", CKPT_KEY_DTYPE, "TYPE", 0,                                                                    \
 			"floating arrays as float64, float32, float16, bfloat16, float8_e4m3fn, float8_e5m2 or their " \

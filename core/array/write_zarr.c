@@ -43,6 +43,8 @@ static const char *zero_of(enum ckpt_dtype dtype)
 
 // --- Chunks -----------------------------------------------------------------------------------------------------------------
 
+#define CHUNKS_MAX (1u << 18) // of an array: 32 TiB in chunks of the format's own size
+
 struct grid {
 	uint64_t chunk[CKPT_ARRAY_DIMS_MAX];
 	unsigned axis;  // that is cut
@@ -113,6 +115,11 @@ static void add_array(struct ckpt_layout *l, size_t index, const char *path, str
 
 	cut(a, l->plan->shard_bytes ? l->plan->shard_bytes : CKPT_WRITE_CHUNK_BYTES, g);
 	parts = a->ndim ? (a->shape[g->axis] + g->chunk[g->axis] - 1) / g->chunk[g->axis] : 1;
+	// A few bytes of a header may ask for any number of them.
+	if (ckpt_write_elements(a) && (g->outer > CHUNKS_MAX || parts > CHUNKS_MAX / g->outer)) {
+		ckpt_layout_refuse(l, a, "it would have more than %u chunks: give a larger shard_bytes", CHUNKS_MAX);
+		return;
+	}
 	for (uint64_t i = 0; ckpt_write_elements(a) && i < g->outer && !l->rc; i++)
 		for (uint64_t k = 0; k < parts && !l->rc; k++)
 			add_chunk(l, index, g, path, i, k);

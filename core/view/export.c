@@ -80,7 +80,7 @@ static int take_array(struct ckpt_export *e, size_t i, const struct ckpt_catalog
 }
 
 // A name that an index promises, and no file has: "NAME" or "NAME, in FILE".
-static int check_fault(struct ckpt_export *e, const struct ckpt_catalog_fault *f)
+static int check_missing(struct ckpt_export *e, const struct ckpt_catalog_fault *f)
 {
 	CLEANUP_FREE char *name = strdup(f->reason);
 	char *end = name ? strstr(name, ", in ") : NULL;
@@ -89,9 +89,19 @@ static int check_fault(struct ckpt_export *e, const struct ckpt_catalog_fault *f
 		return -ENOMEM;
 	if (end)
 		*end = '\0';
-	if (strcmp(f->field, "Missing") || !is_wanted(e, "", name))
+	if (!is_wanted(e, "", name))
 		return 0;
 	snprintf(e->why, sizeof(e->why), "%.200s: %.100s names it, and no file has it", name, f->file);
+	return -EBADMSG;
+}
+
+static int check_fault(struct ckpt_export *e, const struct ckpt_catalog_fault *f)
+{
+	if (!strcmp(f->field, "Missing"))
+		return check_missing(e, f);
+	if (!strcmp(f->field, "Extra") || e->partial)
+		return 0;
+	snprintf(e->why, sizeof(e->why), "%.200s: %.100s: %.160s", f->file, f->field, f->reason);
 	return -EBADMSG;
 }
 

@@ -6,7 +6,7 @@
 //
 // Names: NAME, or TREE:NAME where several of the chosen arrays have the name. What is no array of numbers (objects of a program, elements that share a
 // byte, dtypes that are not known) is left out, and told. An array that cannot be read as a whole is an error, as is one that an index promises
-// and no file has.
+// and no file has, and a file that breaks a rule of its format: nobody knows its arrays.
 //
 // Ownership: the caller's; catalog and files live as long. Threads: one. Blocks as files and output do.
 // Memory: a run of elements, what gathering takes (gather.h), names and headers.
@@ -26,6 +26,7 @@ struct ckpt_export {
 	uint64_t shard_bytes;                   // 0: as the format has it
 	enum ckpt_dtype dtype;                  // of floating arrays; NONE: their own
 	const char *const *only, *const * not ; // patterns (array_glob.h) that end with NULL; NULL: none
+	bool partial; // files that break rules of their formats are left out, else they are an error
 	// Each may be NULL:
 	const volatile int *stop; // not 0: end with -EINTR
 	void (*progress)(uint64_t bytes);

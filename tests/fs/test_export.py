@@ -88,10 +88,10 @@ def test_what_is_no_array_is_named_and_damage_leaves_nothing(mount, store, commi
     trees.write(top / "z/.zarray", json.dumps({"zarr_format": 2, "shape": [4], "chunks": [2], "dtype": "<f4", "compressor": None, "order": "C", "fill_value": "x", "filters": None}).encode())
     trees.write(top / "z/0", bytes(8))
     commit(top)
-    done = ckptfs("export", store, "1000", scratch / "out", "-f", "safetensors", check=False)
+    done = ckptfs("export", store, "1000", scratch / "out", "-f", "safetensors", "--partial", check=False)
     assert done.returncode == 1 and "z: a part of it is in no file" in done.stderr and "bad.safetensors" in done.stderr
     assert not [p for p in scratch.iterdir() if p.name.startswith("out")]
-    ckptfs("export", store, "1000", scratch / "out", "-f", "safetensors", "--not", "z")
+    ckptfs("export", store, "1000", scratch / "out", "-f", "safetensors", "--not", "z", "--partial")
     assert load_file(scratch / "out/model.safetensors").keys() == {"good"}
 
 
@@ -141,3 +141,29 @@ def test_memory_is_bounded(mount, store, commit, ckptfs, scratch):
         export = subprocess.Popen([ckptfs.path, "export", store, "1000", scratch / format, "-f", format, "--dtype", "float16"])
         _, status, usage = os.wait4(export.pid, 0)
         assert status == 0 and usage.ru_maxrss <= 256 << 10, (format, usage.ru_maxrss, time.monotonic() - before)
+
+
+def test_a_damaged_file_fails_it_unless_it_may_be_left_out(mount, commit, ckptfs, scratch):
+    top = mount / "1"
+    top.mkdir()
+    save_file({"a": np.arange(5)}, top / "a.safetensors")
+    trees.write(top / "b.safetensors", (top / "a.safetensors").read_bytes()[:-9])
+    commit(top)
+    refused = ckptfs("export", mount.path, "1", scratch / "out", "-f", "npz", check=False)
+    assert refused.returncode == 1 and "b.safetensors" in refused.stderr and "--partial" in refused.stderr
+    assert not (scratch / "out").exists()
+    said = ckptfs.json("export", mount.path, "1", scratch / "out", "-f", "npz", "--partial")
+    assert [(x["tree"], x["name"]) for x in said["left_out"]] == [("b.safetensors", None)]
+    with np.load(scratch / "out/model.npz") as found:
+        assert found.files == ["a"]
+
+
+def test_a_header_that_asks_for_any_number_of_chunks(mount, commit, ckptfs, scratch):
+    zarray = {"zarr_format": 2, "shape": [1 << 50], "chunks": [1 << 20], "dtype": "<f4", "compressor": None, "fill_value": 2, "order": "C", "filters": None}
+    (mount / "1/x").mkdir(parents=True)
+    trees.write(mount / "1/x/.zarray", json.dumps(zarray).encode())
+    commit(mount / "1")
+    for kind in "zarr3", "orbax", "safetensors":
+        refused = ckptfs("export", mount.path, "1", scratch / "out", "-f", kind, check=False, timeout=20)
+        assert refused.returncode == 1 and ("chunks" in refused.stderr or "PiB" in refused.stderr), refused.stderr
+    assert not (scratch / "out").exists()

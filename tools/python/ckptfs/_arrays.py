@@ -37,7 +37,8 @@ class _Set:
         self.at = c_void_p()
         with _library.Handle(store) as handle:
             _library.check(self.lib.ckpt_array_set_open(handle.at, os.fsencode(step), byref(self.at)), self.what, _REFUSED)
-        weakref.finalize(self, self.lib.ckpt_array_set_free, self.at)
+        # Not at the end of the process: a thread that nobody waits for may be reading then.
+        weakref.finalize(self, self.lib.ckpt_array_set_free, self.at).atexit = False
 
     def infos(self) -> Iterator[_library.ArrayInfo]:
         return (self.lib.ckpt_array_set_at(self.at, i).contents for i in range(self.lib.ckpt_array_set_count(self.at)))
