@@ -18,11 +18,12 @@ struct item {
 	char id[CKPT_UUID_LEN + 1];
 	char name[CKPT_NAME_MAX + 1];
 	uint32_t version; // here
-	uint32_t sent;    // the last one that the remote's log has; 0: none
-	bool older;       // than the current one is the version (push_older.h)
-	bool edited;      // and an edit made it
-	bool last;        // the current one of a step in whose place another was saved
-	bool in_trash;    // of the remote: this node's changes go to the step that took its place (core/save/reunite.h)
+	uint32_t
+		sent; // the last one that the remote's log has, of this step or of that which it replaces there; 0: none
+	bool older;   // than the current one is the version (push_older.h)
+	bool edited;  // and an edit made it
+	bool last;    // the current one of a step in whose place another was saved
+	bool in_trash; // of the remote: this node's changes go to the step that took its place (core/save/reunite.h)
 	uint32_t deleted_by;
 	enum ckpt_act_kind first; // of its acts, as the state has it
 	uint64_t number, place;
@@ -127,7 +128,7 @@ static int choose(void *arg, const struct ckpt_state *state)
 {
 	struct choice *c = arg;
 	struct item *it = c->item;
-	const struct ckpt_state_step *step = first(c, state, false);
+	const struct ckpt_state_step *step = first(c, state, false), *there;
 	bool stuck = !step;
 
 	if (stuck)
@@ -139,7 +140,8 @@ static int choose(void *arg, const struct ckpt_state *state)
 	memcpy(it->id, step->id, sizeof(it->id));
 	memcpy(it->name, step->is.name, sizeof(it->name));
 	it->version = step->is.version;
-	it->sent = step->shared ? ckpt_state_last(step->shared) : 0;
+	there = step->shared ?: ckpt_state_shared_listed(state, step->is.folder_id, step->is.name);
+	it->sent = there ? ckpt_state_last(there) : 0;
 	it->number = step->latest;
 	it->deleted_by = step->deleted_by;
 	it->in_trash = step->shared && step->shared->deleted_by;

@@ -38,7 +38,7 @@ static bool has_conflict_name(struct ckpt_step *step)
 	return strstr(is.name, CKPT_NAME_CONFLICT);
 }
 
-// The version of it that the remote's log has; 0: it has no other files here than there, or nobody has taken its place.
+// The version of it that the remote's log has; 0: it has no other files here than there, or only those that an edit has, or nobody has taken its place.
 struct shared {
 	const char *id;
 	uint32_t version;
@@ -50,7 +50,8 @@ static int look_for_shared(void *arg, const struct ckpt_state *state)
 	const struct ckpt_state_step *step = ckpt_state_step(state, sh->id);
 
 	if (step && step->since && step->shared && ckpt_state_was_replaced(step) &&
-	    ckpt_state_was_replaced(step->shared) && ckpt_state_has_changed_files(step))
+	    ckpt_state_was_replaced(step->shared) && ckpt_state_has_changed_files(step) &&
+	    !step->versions[step->count - 1].unmerged)
 		sh->version = step->merged ?: step->shared->versions[step->shared->count - 1].version;
 	return 0;
 }
@@ -87,16 +88,28 @@ static bool is_unmerged(struct ckpt_step *step, struct unmerged *ret)
 	return ckpt_journal_look(step->store->journal, look_for_unmerged, ret);
 }
 
+static int look_for_behind(void *arg, const struct ckpt_state *state)
+{
+	struct unmerged *u = arg;
+	const struct ckpt_state_step *step = ckpt_state_step(state, u->id);
+
+	if (!step || !ckpt_state_has_edit_behind(state, step))
+		return 0;
+	u->was = step->merged;
+	u->theirs = ckpt_state_unmerged_theirs(step);
+	return 1;
+}
+
+// An edit of it that is not pushed yet has its place, and lacks what the remote's log has of it since.
+static bool has_edit_behind(struct ckpt_step *step, struct unmerged *ret)
+{
+	*ret = (struct unmerged){.id = step->session};
+	return ckpt_journal_look(step->store->journal, look_for_behind, ret);
+}
+
 static bool is_deleted(struct ckpt_step *step)
 {
 	return ckpt_step_state(step) == CKPT_STEP_DELETED;
-}
-
-static uint32_t version_of(struct ckpt_step *step)
-{
-	CLEANUP_VERSION struct ckpt_version *v = ckpt_step_version(step);
-
-	return v->is.version;
 }
 
 static uint32_t first_version(struct ckpt_step *step)
@@ -107,32 +120,12 @@ static uint32_t first_version(struct ckpt_step *step)
 	return ckpt_older_list(step, &list, &count) || !count ? 0 : list[0].first;
 }
 
-// An edit of it that is not pushed yet has its place, and its versions since the one that the edit began with are another node's: which that
-// was. 0: there is none.
-static uint32_t version_before_edits(struct ckpt_step *step)
-{
-	struct ckpt_step **steps;
-	uint32_t first = 0;
-	size_t count;
-
-	if (!is_pulled(step) || ckpt_step_list_stored(step->store, &steps, &count))
-		return 0;
-	for (size_t i = 0; i < count; i++) {
-		uint32_t its = steps[i] == step || !ckpt_successor_is(steps[i], step) || is_pulled(steps[i])
-				       ? 0
-				       : first_version(steps[i]);
-
-		if (its > 1 && (!first || its < first))
-			first = its;
-	}
-	ckpt_step_list_free(steps, count);
-	return first && version_of(step) >= first ? first - 1 : 0;
-}
-
 // It has its changes in a step of its own, or in one whose place another has taken.
 static bool may_be_apart(struct ckpt_step *step)
 {
-	return is_deleted(step) ? shared_version(step) || version_before_edits(step)
+	struct unmerged u;
+
+	return is_deleted(step) ? shared_version(step) || has_edit_behind(step, &u)
 				: has_conflict_name(step) && !is_pulled(step);
 }
 
@@ -147,7 +140,7 @@ size_t ckpt_reunite_reads(struct ckpt_step *step, uint32_t ret_versions[2])
 {
 	struct unmerged u;
 
-	if (!is_unmerged(step, &u))
+	if (!is_unmerged(step, &u) && !has_edit_behind(step, &u))
 		return 0;
 	ret_versions[0] = u.was;
 	ret_versions[1] = u.theirs;
@@ -233,7 +226,7 @@ static int find_origin_of_edit(struct ckpt_step *step, struct ckpt_manifest **re
 
 static int find_origin(struct ckpt_step *step, struct ckpt_manifest **ret_manifest)
 {
-	uint32_t version = is_deleted(step) ? shared_version(step) ?: version_before_edits(step) : 0;
+	uint32_t version = is_deleted(step) ? shared_version(step) : 0;
 
 	return version ? read_version(step, version, ret_manifest) : find_origin_of_edit(step, ret_manifest);
 }
@@ -468,10 +461,11 @@ static void tell_not_merged(const struct ckpt_step *step, int error)
 			"the changes made here: its version is an older one now");
 }
 
+// b->from has both versions: it is d->step, or the step whose place that took.
 static int merge_versions(struct ckpt_edit *d, struct bringing *b, const struct unmerged *u)
 {
 	struct ckpt_manifest *was = NULL;
-	int rc = read_both(d->step, u, &was, &b->m);
+	int rc = read_both(b->from, u, &was, &b->m);
 
 	b->keeps = u->theirs;
 	if (!rc)
@@ -485,14 +479,14 @@ static int merge_versions(struct ckpt_edit *d, struct bringing *b, const struct 
 }
 
 // Words of the record beside the files, such as metrics: each name that the other has said anew since comes over what this node has.
-static int take_metadata(struct ckpt_edit *d, const struct unmerged *u)
+static int take_metadata(struct ckpt_edit *d, struct ckpt_step *from, const struct unmerged *u)
 {
 	struct ckpt_record was, theirs;
-	int rc = ckpt_step_record(d->step, u->was, &was);
+	int rc = ckpt_step_record(from, u->was, &was);
 
 	if (rc)
 		return rc;
-	rc = ckpt_step_record(d->step, u->theirs, &theirs);
+	rc = ckpt_step_record(from, u->theirs, &theirs);
 	if (!rc) {
 		rc = ckpt_metadata_changes(theirs.metadata, was.metadata, &d->says);
 		ckpt_record_done(&theirs);
@@ -501,25 +495,25 @@ static int take_metadata(struct ckpt_edit *d, const struct unmerged *u)
 	return rc;
 }
 
-// lost: why they cannot be put together; 0: it is tried.
-static int try_versions(struct ckpt_step *step, const struct unmerged *u, int lost, bool *adopted,
-			struct ckpt_manifest **ret_was)
+// Into `into`, which is step, or the edit that has its place. lost: why they cannot be put together; 0: it is tried.
+static int try_versions(struct ckpt_step *step, struct ckpt_step *into, const struct unmerged *u, int lost,
+			bool *adopted, struct ckpt_manifest **ret_was)
 {
-	CLEANUP(bringing_done) struct bringing b = {.from = step, .to = step, .dirfd = -1};
+	CLEANUP(bringing_done) struct bringing b = {.from = step, .to = into, .dirfd = -1};
 	struct ckpt_edit d = {
-		.step = step, .event = CKPT_EVENT_EDIT, .merges = true, .merged = u->theirs, .needs_files = !u->theirs};
+		.step = into, .event = CKPT_EVENT_EDIT, .merges = true, .merged = u->theirs, .needs_files = !u->theirs};
 	int rc = ckpt_edit_begin(&d, adopted);
 
 	if (!rc)
 		rc = lost ? ckpt_edit_copy(&d, 0) : merge_versions(&d, &b, u);
 	if (!rc && !lost && u->theirs)
-		rc = take_metadata(&d, u);
+		rc = take_metadata(&d, step, u);
 	if (!rc)
 		rc = ckpt_edit_put(&d);
 	if (!rc && lost)
-		tell_not_merged(step, lost);
+		tell_not_merged(into, lost);
 	if (!rc) {
-		tell_conflicts(step, &b);
+		tell_conflicts(into, &b);
 		*ret_was = ckpt_manifest_ref(d.m);
 	} else if (rc != -EIO) {
 		unlink_all(&b);
@@ -529,16 +523,16 @@ static int try_versions(struct ckpt_step *step, const struct unmerged *u, int lo
 	return rc;
 }
 
-static int put_versions(struct ckpt_step *step, struct ckpt_manifest **ret_was)
+static int put_versions(struct ckpt_step *step, struct ckpt_step *into, struct ckpt_manifest **ret_was)
 {
 	bool adopted = false;
 	struct unmerged u;
 	int rc = -EAGAIN, lost = 0;
 
 	for (int i = 0; i < CKPT_EDIT_TRIES && rc == -EAGAIN; i++) {
-		if (!is_unmerged(step, &u))
+		if (into == step ? !is_unmerged(step, &u) : !has_edit_behind(step, &u))
 			return -ENOENT;
-		rc = try_versions(step, &u, lost, &adopted, ret_was);
+		rc = try_versions(step, into, &u, lost, &adopted, ret_was);
 		if (is_lost(rc) && !lost) {
 			lost = rc;
 			rc = -EAGAIN;
@@ -556,7 +550,7 @@ static void complain(const struct ckpt_step *step, const struct ckpt_step *into,
 
 static int reunite_versions(struct ckpt_step *step, struct ckpt_step **ret_into, struct ckpt_manifest **ret_was)
 {
-	int rc = put_versions(step, ret_was);
+	int rc = put_versions(step, step, ret_was);
 
 	if (!rc)
 		*ret_into = ckpt_step_ref(step);
@@ -577,9 +571,13 @@ int ckpt_reunite(struct ckpt_step *step, struct ckpt_step **ret_into, struct ckp
 	if (!may_be_apart(step))
 		return -ENOENT;
 	into = ckpt_successor_find(step);
-	rc = !into || (!is_pulled(into) && !is_pulled(step)) ? -ENOENT : put(step, into, ret_was);
-	if (rc && rc != -ENOENT && rc != -EBUSY && rc != -ESTALE)
-		complain(step, into, rc);
+	if (into && !is_pulled(into) && has_edit_behind(step, &u)) {
+		rc = put_versions(step, into, ret_was);
+	} else {
+		rc = !into || (!is_pulled(into) && !is_pulled(step)) ? -ENOENT : put(step, into, ret_was);
+		if (rc && rc != -ENOENT && rc != -EBUSY && rc != -ESTALE)
+			complain(step, into, rc);
+	}
 	if (rc)
 		ckpt_step_unref(into);
 	else

@@ -4,7 +4,8 @@
 //
 // The same goes for additions, removals and attributes that are a version of a step, which no remote's log has, when another node's edit
 // takes the place of that step: it is in the trash then, with its version. And for those of another node that come to a step whose place an
-// edit of this node has taken, which is not pushed yet.
+// edit of this node has taken, which is not pushed yet: by a MERGE of that, so that they are put into it once, and none of its versions of before,
+// which lack them, is pushed.
 //
 // Versions of one step that two nodes have made without a new save, which are unmerged (core/state/shared.h), are put together by a MERGE: as
 // the remote's log has them, with the changes of this node. Of a step that has expired there only these changes stay.

@@ -70,7 +70,7 @@ static bool goes_before_its_successor(const struct ckpt_state *s, const struct c
 	const struct ckpt_state_step *there;
 
 	if (c->gone || !ckpt_state_was_replaced(c) || !ckpt_state_has_changed_files(c) || ckpt_state_is_unmerged(c) ||
-	    (c->shared && c->shared->deleted_by))
+	    c->versions[c->count - 1].unmerged || (c->shared && c->shared->deleted_by))
 		return false;
 	there = ckpt_table_listed(s, c->is.folder_id, c->is.name);
 	return there && there->since && !there->shared && !ckpt_state_is_dropped(there);
@@ -84,6 +84,16 @@ static const struct ckpt_state_step *has_its_name(const struct ckpt_state *s, co
 	return there && strcmp(there->id, c->id) ? there : NULL;
 }
 
+// The step that it replaces would have been deleted by a version of its own. What it has here is over, too.
+static uint32_t version_of_save(const struct ckpt_state_step *c, const struct ckpt_state_step *there,
+				const struct ckpt_state_step *here)
+{
+	uint32_t version = c->is.version;
+
+	version = MAX(version, there ? ckpt_state_last(there) + 1 : 0);
+	return MAX(version, here && ckpt_state_was_replaced(here) ? ckpt_state_last(here) : 0);
+}
+
 // A step that was deleted here, or replaced, goes with it. One that has only another name waits to be renamed.
 static void save(const struct ckpt_state *s, struct difference *d)
 {
@@ -91,9 +101,9 @@ static void save(const struct ckpt_state *s, struct difference *d)
 	const struct ckpt_state_step *here = there ? ckpt_table_find(s, there->id) : NULL;
 	struct ckpt_act *a;
 
-	if ((here && !here->deleted_by) || ckpt_state_is_unmerged(d->c))
+	if ((here && !here->deleted_by) || ckpt_state_is_unmerged(d->c) || ckpt_state_is_edit_behind(s, d->c))
 		return;
-	a = add(d, CKPT_ACT_SAVE, d->c->is.version);
+	a = add(d, CKPT_ACT_SAVE, version_of_save(d->c, there, here));
 	if (there)
 		memcpy(a->replaces, there->id, sizeof(a->replaces));
 }

@@ -95,6 +95,37 @@ bool ckpt_state_is_unmerged(const struct ckpt_state_step *c)
 	return c->merged && ckpt_state_has_changed_files(c) && (!c->shared || has_new_files(c->shared, c->merged));
 }
 
+// An edit is saved as a step of its own, which keeps the directory and its place among the commits.
+static bool is_edit_of(const struct ckpt_state_step *edit, const struct ckpt_state_step *step)
+{
+	return edit != step && edit->is.sequence == step->is.sequence && edit->is.dir_ino == step->is.dir_ino;
+}
+
+static struct ckpt_state_step *edited(const struct ckpt_state *s, const struct ckpt_state_step *edit)
+{
+	const struct ckpt_state_step *there =
+		edit->since && !edit->shared ? ckpt_state_shared_listed(s, edit->is.folder_id, edit->is.name) : NULL;
+	struct ckpt_state_step *step = there ? ckpt_table_find(s, there->id) : NULL;
+
+	return step && step->since && ckpt_state_was_replaced(step) && is_edit_of(edit, step) ? step : NULL;
+}
+
+bool ckpt_state_is_edit_behind(const struct ckpt_state *s, const struct ckpt_state_step *edit)
+{
+	const struct ckpt_state_step *step = edited(s, edit);
+
+	return step && has_new_files(step->shared, step->merged);
+}
+
+bool ckpt_state_has_edit_behind(const struct ckpt_state *s, const struct ckpt_state_step *step)
+{
+	const struct ckpt_state_step *edit =
+		step->since && step->shared ? ckpt_table_listed(s, step->shared->is.folder_id, step->shared->is.name)
+					    : NULL;
+
+	return edit && edited(s, edit) == step && has_new_files(step->shared, step->merged);
+}
+
 uint32_t ckpt_state_unmerged_theirs(const struct ckpt_state_step *c)
 {
 	return c->shared ? ckpt_state_newest_files(c->shared) : 0;
@@ -165,6 +196,8 @@ static int keep(struct ckpt_state *s, const char *id, uint64_t number, bool of_p
 
 	if (step && step->since)
 		set_latest(step, number, of_pull);
+	if (step && step->since && step->shared && !step->deleted_by && has_files_of(step, step->shared))
+		step->merged = ckpt_state_newest_files(step->shared);
 	if (!step || step->since)
 		return 0;
 	step->shared = ckpt_state_step_clone(step);
@@ -236,10 +269,40 @@ static int act_on(struct ckpt_state *s, const char *store_id, const struct ckpt_
 	return rc;
 }
 
-// A version that the remote's log does not have says nothing.
-static void set_merged(struct ckpt_state_step *step, uint32_t merged)
+static void mark_all_unmerged(struct ckpt_state_step *step)
 {
-	if (step->shared ? ckpt_state_version(step->shared, merged) && merged > step->merged : !merged)
+	uint32_t known = step->shared ? ckpt_state_newest(step->shared) : 0;
+
+	for (size_t i = 0; i < step->count; i++)
+		if (step->versions[i].version > known)
+			step->versions[i].unmerged = true;
+}
+
+// All that this node has of the directory before this edit lacks what the remote's log has of it.
+static void set_merged_of_edited(struct ckpt_state *s, struct ckpt_state_step *step, const struct ckpt_state_step *edit,
+				 uint32_t merged)
+{
+	if (!ckpt_state_version(step->shared, merged) || merged <= step->merged)
+		return;
+	step->merged = merged;
+	if (ckpt_state_has_changed_files(step))
+		mark_all_unmerged(step);
+	for (size_t i = 0; i < s->changed_count; i++) {
+		struct ckpt_state_step *c = s->changed[i];
+
+		if (c != edit && !c->gone && !c->shared && ckpt_state_was_replaced(c) && is_edit_of(c, step))
+			mark_all_unmerged(c);
+	}
+}
+
+// A version that the remote's log does not have says nothing.
+static void set_merged(struct ckpt_state *s, struct ckpt_state_step *step, uint32_t merged)
+{
+	struct ckpt_state_step *before = merged ? edited(s, step) : NULL;
+
+	if (before)
+		set_merged_of_edited(s, before, step, merged);
+	else if (step->shared ? ckpt_state_version(step->shared, merged) && merged > step->merged : !merged)
 		step->merged = merged;
 }
 
@@ -293,7 +356,7 @@ static int own(struct ckpt_state *s, const char *store_id, const struct ckpt_ope
 	if (rc >= 0)
 		ckpt_state_add_node(s, ckpt_state_node_place(s, op->node), op->node, op->number);
 	if (!rc && a.kind == CKPT_ACT_MERGE)
-		set_merged(ckpt_table_find(s, id), a.merged);
+		set_merged(s, ckpt_table_find(s, id), a.merged);
 	if (!rc && (of_pull || a.kind == CKPT_ACT_MERGE) && ckpt_act_has_record(a.kind))
 		mark_unmerged(ckpt_table_find(s, id));
 	// A step that has its old name back stays a changed one: the new name may be on its way (REMOTE.md P6).
@@ -400,6 +463,7 @@ static void merge(const struct ckpt_state_step *base, const struct ckpt_state_st
 	if (more) {
 		is.is.version = MAX(newest + more, our_files ? ours->is.version : 0);
 		ckpt_state_add_version(&is, &last.record, our_files ? CKPT_ACT_AMEND : CKPT_ACT_FLAG, &our_last.by);
+		is.versions[is.count - 1].unmerged = our_files && our_last.unmerged;
 	}
 	is.deleted_by = deleted ? theirs->deleted_by : 0;
 	is.deleted_ns = deleted ? deleted_ns : 0;
@@ -515,6 +579,14 @@ static void delete_again(const struct ckpt_state_step *theirs, struct ckpt_state
 	ckpt_state_add_version(c, &last.record, CKPT_ACT_DELETE, &last.by);
 }
 
+// What this node has changed of it is in the edit that took its place, there too by now, together with what others have. Numbers of versions
+// never go back.
+static bool is_in_its_edit(const struct ckpt_state_step *c, const struct ckpt_state_step *theirs)
+{
+	return theirs && ckpt_state_was_replaced(c) && ckpt_state_was_replaced(theirs) && last_version(c)->unmerged &&
+	       has_name_of(c, theirs) && has_flags_of(c, theirs) && ckpt_state_last(c) <= ckpt_state_last(theirs);
+}
+
 // Nothing of it is left to be pushed, or to be shown.
 static bool is_over(const struct pull *p, size_t i, bool by_us)
 {
@@ -524,6 +596,8 @@ static bool is_over(const struct pull *p, size_t i, bool by_us)
 		return !theirs || !by_us;
 	if (c->gone)
 		return !theirs || (!by_us && !is_as_it_was(theirs, base));
+	if (is_in_its_edit(c, theirs))
+		return true;
 	return !theirs && base && has_files_of(c, base);
 }
 
@@ -532,7 +606,10 @@ static void note_merged(struct ckpt_state_step *c, const struct ckpt_state_step 
 {
 	bool ours = by_us && (!base || has_new_files(c->shared, ckpt_state_newest_files(base)));
 
-	if (ours || has_files_of(c, c->shared) || !has_new_files(c->shared, c->merged))
+	// What took its place here has not the new files, and may be an edit of it: a MERGE of that says so.
+	bool same = has_files_of(c, c->shared) && (!ckpt_state_was_replaced(c) || c->shared->deleted_by);
+
+	if (ours || same || !has_new_files(c->shared, c->merged))
 		c->merged = ckpt_state_newest_files(c->shared);
 }
 

@@ -51,6 +51,11 @@ void ckpt_state_other_name(const struct ckpt_state *state, const char *name, uns
 // that of the remote's log, with the changes; 0: it has expired there.
 bool ckpt_state_is_unmerged(const struct ckpt_state_step *changed);
 uint32_t ckpt_state_unmerged_theirs(const struct ckpt_state_step *changed);
+// The listed step is an edit that the remote's log does not have, of a step which has other files there by now: it is pushed once a MERGE has
+// put them into it. has: the same, asked of the step whose place it took; both began with version `merged` of that, and the remote's log has
+// ckpt_state_unmerged_theirs().
+bool ckpt_state_is_edit_behind(const struct ckpt_state *state, const struct ckpt_state_step *edit);
+bool ckpt_state_has_edit_behind(const struct ckpt_state *state, const struct ckpt_state_step *step);
 // It was deleted here after its files had changed: they are not pushed before it is undeleted.
 bool ckpt_state_keeps_files(const struct ckpt_state_step *changed);
 // It is what the remote's log has, and was something else before: that may be on its way there.

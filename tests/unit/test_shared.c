@@ -136,6 +136,7 @@ static struct ckpt_summary fresh(const char *name, uint32_t version)
 	sum.number = ckpt_name_number(name);
 	sum.pinned = sum.temporary = false;
 	sum.committed_ns = 1000;
+	sum.sequence = ids;
 	return sum;
 }
 
@@ -162,6 +163,19 @@ static const char *save(struct node *n, const char *name)
 	static char id[CKPT_UUID_LEN + 1];
 
 	ck_ok(act_with(n, CKPT_ACT_SAVE, &sum, there ? there->id : ""));
+	strcpy(id, sum.session);
+	return id;
+}
+
+// An edit, which is a step of its own and has the place of that one among the commits.
+static const char *edit(struct node *n, const char *name)
+{
+	const struct ckpt_state_step *there = listed(n, name);
+	struct ckpt_summary sum = fresh(name, next_version(there));
+	static char id[CKPT_UUID_LEN + 1];
+
+	sum.sequence = there->is.sequence;
+	ck_ok(act_with(n, CKPT_ACT_SAVE, &sum, there->id));
 	strcpy(id, sum.session);
 	return id;
 }
@@ -273,6 +287,20 @@ static const struct ckpt_state_step *first_of(struct node *n, bool stuck, struct
 	return first;
 }
 
+// The version of the remote's log that is to be put into it, or into what has its place.
+static bool lacks_files(const struct node *n, const struct ckpt_state_step *step)
+{
+	const struct ckpt_state_step *there = NULL;
+	bool behind = ckpt_state_is_edit_behind(n->state, step);
+
+	if (behind)
+		there = step_of(n, ckpt_state_shared_listed(n->state, step->is.folder_id, step->is.name)->id);
+	ck_assert(!behind || ckpt_state_has_edit_behind(n->state, there));
+	if (behind || (ckpt_state_is_unmerged(step) && !ckpt_state_keeps_files(step)))
+		merged = ckpt_state_unmerged_theirs(behind ? there : step);
+	return behind || (ckpt_state_is_unmerged(step) && !ckpt_state_keeps_files(step));
+}
+
 // As core/save/reunite.c does, but for the manifests, before anything is pushed.
 static void merge_all(struct node *n)
 {
@@ -282,12 +310,17 @@ static void merge_all(struct node *n)
 	for (size_t i = 0; i < count; i++) {
 		struct ckpt_summary sum = changed[i]->is;
 
-		if (!ckpt_state_is_unmerged(changed[i]) || ckpt_state_keeps_files(changed[i]))
+		if (ckpt_state_listed(n->state, sum.folder_id, sum.name) != changed[i] &&
+		    ckpt_state_is_edit_behind(n->state, changed[i]))
+			continue; // another edit has its place
+		if (ckpt_state_has_edit_behind(n->state, changed[i]))
+			continue; // that edit has its changes
+		if (!lacks_files(n, changed[i]))
 			continue;
-		merged = ckpt_state_unmerged_theirs(changed[i]);
 		sum.version = next_version(changed[i]);
 		ck_ok(act_with(n, CKPT_ACT_MERGE, &sum, ""));
 		ck_assert(!ckpt_state_is_unmerged(ckpt_state_step(n->state, sum.session)));
+		ck_assert(!ckpt_state_is_edit_behind(n->state, ckpt_state_step(n->state, sum.session)));
 		changed = ckpt_state_changed(n->state, &count);
 	}
 }
@@ -907,6 +940,52 @@ START_TEST(merge_of_a_version_that_is_not_there_leaves_it_unmerged)
 		sum.version = next_version(listed(US, "1000"));
 		ck_ok(act_with(US, CKPT_ACT_MERGE, &sum, ""));
 		ck_assert(ckpt_state_is_unmerged(listed(US, "1000")));
+	}
+	finish();
+}
+END_TEST
+
+static size_t acts_of(const struct node *n, const char *step)
+{
+	struct ckpt_act acts[CKPT_DIFFERENCE_MAX];
+
+	return ckpt_state_difference(n->state, step_of(n, step), false, acts);
+}
+
+// Neither it nor what this node had before it is pushed before it has all that the other one did, once and again. _i: there is such a thing.
+START_TEST(edit_of_a_step_that_was_amended_waits_for_the_amendments)
+{
+	char amended[CKPT_UUID_LEN + 1];
+	struct ckpt_act acts[CKPT_DIFFERENCE_MAX];
+
+	begin();
+	share("1000");
+	ck_assert_int_ge(_i ? amend(US, listed(US, "1000")) : 0, 0);
+	strcpy(amended, id);
+	strcpy(other, edit(US, "1000"));
+	ck_assert_uint_eq(acts_of(US, amended), _i);
+	for (unsigned i = 0; i < 3; i++) {
+		ck_ok(amend(THEM, listed(THEM, "1000")));
+		push_all(THEM);
+		pull_all(US);
+		ck_assert(ckpt_state_is_edit_behind(US->state, listed(US, "1000")));
+		ck_assert(ckpt_state_has_edit_behind(US->state, step_of(US, amended)));
+		ck_assert_uint_eq(acts_of(US, amended), 0);
+		ck_assert_uint_eq(acts_of(US, other), 0);
+		merge_all(US);
+		ck_assert(!ckpt_state_is_edit_behind(US->state, listed(US, "1000")));
+		ck_assert(listed(US, "1000")->versions[0].unmerged);
+		ck_assert_uint_eq(acts_of(US, amended), 0);
+		ck_assert_uint_eq(step_of(US, amended)->merged, ckpt_state_last(listed(THEM, "1000")));
+	}
+	ck_assert_uint_eq(ckpt_state_difference(US->state, step_of(US, other), false, acts), 1);
+	ck_assert_uint_gt(acts->version, ckpt_state_last(listed(THEM, "1000")));
+	push_all(US);
+	ck_assert_uint_eq(step_of(US, amended)->since, 0);
+	meet();
+	for (unsigned i = 0; i < NODES; i++) {
+		ck_assert_str_eq(listed(&nodes[i], "1000")->id, other);
+		ck_assert(ckpt_state_was_replaced(step_of(&nodes[i], amended)));
 	}
 	finish();
 }
@@ -1583,7 +1662,7 @@ static void act_at_random(struct node *n, unsigned *seed)
 	ck_ok(ckpt_state_steps(n->state, &steps, &count));
 	if (!count || (!random_below(seed, 3) && ids < STEPS_MAX)) {
 		if (!listed(n, name) || !listed(n, name)->is.pinned)
-			save(n, name);
+			(void)(listed(n, name) && random_below(seed, 2) ? edit(n, name) : save(n, name));
 		return;
 	}
 	step = steps[random_below(seed, (unsigned)count)];
@@ -1757,6 +1836,7 @@ int main(void)
 	tcase_add_test(met, long_name_of_a_conflict_is_cut_between_characters);
 	tcase_add_test(met, save_over_a_step_that_went_elsewhere_leaves_it_there);
 	tcase_add_test(met, save_over_a_step_that_was_amended_takes_it_with_its_amendment);
+	tcase_add_loop_test(met, edit_of_a_step_that_was_amended_waits_for_the_amendments, 0, 2);
 	tcase_add_test(met, two_saves_over_one_step_stay_both);
 	tcase_add_test(met, deletion_of_what_was_amended_or_renamed_deletes_it);
 	tcase_add_test(met, deletion_of_what_was_pinned_is_undone);
