@@ -326,6 +326,8 @@ static int choose_version(struct attempt *a, struct item *it)
 	ckpt_step_unref(step);
 	it->last = step && rc == -ENOENT && it->deleted_by;
 	it->older = !rc || it->last;
+	if (rc == -ENOENT && !it->last)
+		ckpt_push_older_sent(a->of->older, it->id);
 	if (rc)
 		return rc == -ENOENT ? 0 : rc;
 	it->edited = state.edited;
@@ -514,6 +516,8 @@ static int push(struct attempt *a, char *ret_name)
 
 		c.item = &it;
 		rc = ckpt_journal_look(a->of->store->journal, choose, &c);
+		if (!rc && !a->of->put_off->count)
+			ckpt_push_older_sent(a->of->older, NULL); // also where its step went meanwhile
 		if (rc <= 0)
 			return rc;
 		memcpy(ret_name, it.name, sizeof(it.name));

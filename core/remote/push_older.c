@@ -20,6 +20,12 @@ static void forget(struct ckpt_push_older *o)
 	o->version = 0;
 }
 
+void ckpt_push_older_sent(struct ckpt_push_older *o, const char *session)
+{
+	if (!session || !strcmp(o->session, session))
+		forget(o);
+}
+
 void ckpt_push_older_done(struct ckpt_push_older *o)
 {
 	forget(o);

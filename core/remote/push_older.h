@@ -41,6 +41,8 @@ int ckpt_push_older_next(const struct ckpt_push_older *o, struct ckpt_step *step
 int ckpt_push_older_pack(struct ckpt_push_older *o, struct ckpt_step *step, struct ckpt_record *record,
 			 const struct ckpt_tier_how *how, int (*pack)(void *arg), void *pack_arg,
 			 struct ckpt_manifest **ret_manifest);
+// No older version of this step is to be sent any more: the log names all packs that were made for it, which are not pinned any more. NULL: of any step.
+void ckpt_push_older_sent(struct ckpt_push_older *o, const char *session);
 // It is not sent, because of this error, which is told. 0, -ENOMEM.
 int ckpt_push_older_pass(struct ckpt_push_older *o, struct ckpt_step *step, uint32_t version, int error);
 // All files with bytes are in packs.

@@ -712,6 +712,7 @@ int ckpt_cool_older(struct ckpt_step *step, struct ckpt_manifest *m, const struc
 	if (!rc) {
 		*ret_packing = c.packing;
 		ret_packing->told = NULL;
+		ckpt_packing_rest(ret_packing);
 		c.packing = (struct ckpt_packing){0};
 	}
 	cooling_done(&c);

@@ -1,9 +1,13 @@
 // Versions of a step that a node makes between two pushes: each that can be restored there is in the remote, and can be restored elsewhere.
 #include "tests/support/two_nodes.h"
 #include "tests/support/hooks.h"
+#include "core/cold/pack_pins.h"
+#include "core/cold/packing.h"
 #include "core/save/restore.h"
 #include "core/save/amend_move.h"
 #include "core/remote/reunion.h"
+#include "core/tier/cool.h"
+#include "core/tier/seal.h"
 
 #define S_NS INT64_C(1000000000)
 #define HOUR_NS (3600 * S_NS)
@@ -171,6 +175,69 @@ START_TEST(edits_before_the_first_push_are_versions_everywhere)
 	WAIT_UNTIL(has_text(&a, OTHER, "config.json", "4"));
 	ck_assert_str_eq(texts(&a, OTHER), all);
 	ck_assert_uint_eq(ckpt_save_errors(b.store, OTHER), 0);
+}
+END_TEST
+
+static unsigned packs_of(const struct node *n, const char *name, bool pinned)
+{
+	struct ckpt_step *step = find(n, name), *at;
+	struct ckpt_version *v;
+	unsigned count = 0;
+
+	for (int64_t i = 0; !ckpt_older_find(step, i, &at, &v); i--) {
+		struct ckpt_manifest *m;
+		struct ckpt_pack pack;
+
+		ck_ok(ckpt_step_read_manifest(at, &v->is, &m));
+		for (uint32_t j = 0; j < ckpt_manifest_pack_count(m); j++) {
+			ckpt_manifest_pack(m, j, &pack);
+			count += !pinned || ckpt_pack_is_pinned(*ckpt_pack_pins_of(n->store), pack.id);
+		}
+		ckpt_manifest_unref(m);
+		ckpt_version_unref(v);
+		ckpt_step_unref(at);
+	}
+	ckpt_step_unref(step);
+	return count;
+}
+
+START_TEST(packs_of_versions_are_not_pinned_once_the_log_has_them)
+{
+	save(&b, OTHER, "1");
+	edit_later(&b, OTHER, "config.json", "2", 60 * S_NS);
+	edit_later(&b, OTHER, "config.json", "3", 60 * S_NS);
+	push_all(&b);
+	ck_assert_uint_ge(packs_of(&b, OTHER, false), 3);
+	ck_assert_uint_eq(packs_of(&b, OTHER, true), 0);
+}
+END_TEST
+
+START_TEST(packs_of_a_version_are_kept_without_buffers)
+{
+	const struct ckpt_tier_how how = {.pack_bytes = 1 << 20, .keeps_raw = true};
+	const struct ckpt_seal_how seal = {0};
+	struct ckpt_manifest *m, *sealed, *packed;
+	struct ckpt_packing packing;
+	struct ckpt_step *step, *at;
+	struct ckpt_version *v;
+
+	save(&b, OTHER, "1");
+	edit_later(&b, OTHER, "config.json", "2", 60 * S_NS);
+	step = find(&b, OTHER);
+	ck_ok(ckpt_older_find(step, -1, &at, &v));
+	ck_ok(ckpt_step_read_manifest(at, &v->is, &m));
+	ck_ok(ckpt_seal_older(at, m, &seal, &sealed));
+	ck_ok(ckpt_cool_older(at, sealed, &how, &packing, &packed));
+	ck_assert_uint_eq(packing.pack_count, 1);
+	ck_assert_ptr_null(packing.codec);
+	ck_assert_ptr_null(packing.writer);
+	ckpt_packing_done(&packing);
+	ckpt_manifest_unref(packed);
+	ckpt_manifest_unref(sealed);
+	ckpt_manifest_unref(m);
+	ckpt_version_unref(v);
+	ckpt_step_unref(at);
+	ckpt_step_unref(step);
 }
 END_TEST
 
@@ -702,6 +769,8 @@ int main(void)
 
 	tcase_add_checked_fixture(tcase, setup_versions, teardown_versions);
 	tcase_add_test(tcase, edits_before_the_first_push_are_versions_everywhere);
+	tcase_add_test(tcase, packs_of_versions_are_not_pinned_once_the_log_has_them);
+	tcase_add_test(tcase, packs_of_a_version_are_kept_without_buffers);
 	tcase_add_test(tcase, edits_between_two_pushes_are_versions_everywhere);
 	tcase_add_test(tcase, version_keeps_its_number_and_time);
 	tcase_add_test(tcase, files_beside_an_edited_one_are_not_taken_for_it);
