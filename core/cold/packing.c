@@ -199,7 +199,7 @@ static size_t condemn(struct ckpt_packing *p, struct ckpt_pack *ret_packs)
 	for (size_t i = 0; i < p->pack_count; i++) {
 		struct ckpt_packing_pack *own = &p->packs[i];
 
-		if (!own->put || !ckpt_pack_condemn_own(*ckpt_pack_pins_of(p->store), own->pack.id))
+		if (!own->put || !own->pinned || !ckpt_pack_condemn_own(*ckpt_pack_pins_of(p->store), own->pack.id))
 			continue;
 		own->pinned = false;
 		ret_packs[count++] = own->pack;

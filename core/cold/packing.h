@@ -65,7 +65,7 @@ int ckpt_packing_hold(struct ckpt_packing *p, const struct ckpt_pack *pack);
 int ckpt_packing_use(struct ckpt_packing *p, const struct ckpt_chunk *chunk, const struct ckpt_pack *pack);
 int ckpt_packing_put(struct ckpt_packing *p);
 // Removes the packs that were put, which no version of ours may name, but for those that somebody else has found. What cannot be
-// removed is expected as garbage. The bytes that were removed.
+// removed is expected as garbage. The bytes that were removed; packs that an earlier call removed are left out.
 uint64_t ckpt_packing_drop(struct ckpt_packing *p);
 // The same of a step that went meanwhile: they stay, as garbage that gc expects.
 void ckpt_packing_expect_garbage(const struct ckpt_packing *p);

@@ -189,6 +189,7 @@ static void let_go(struct ckpt_early_step *e, bool stop)
 
 	e->in_hand = false;
 	e->stopped |= stop;
+	e->dropped |= !ckpt_early_pack_packing(e->pack); // a lack of room may have dropped them meanwhile
 	pthread_cond_broadcast(&e->early->changed);
 }
 

@@ -375,6 +375,50 @@ START_TEST(packs_that_are_given_back_are_gone_and_the_step_is_left_to_its_commit
 }
 END_TEST
 
+static const struct ckpt_objects_ops *ops_here;
+
+static int full_put(struct ckpt_objects *o, const char *key, const void *data, size_t len, bool frees,
+		    struct ckpt_object *ret_object)
+{
+	return __atomic_load_n(&is_full, __ATOMIC_RELAXED) ? -ENOSPC
+							   : ops_here->put(o, key, data, len, frees, ret_object);
+}
+
+// As for a disk on which other programs write, too: only the write shows that it is full.
+static void fill_at_write(void)
+{
+	static struct ckpt_objects_ops ops;
+	struct ckpt_objects *here = ckpt_near_here(store->objects);
+
+	ops_here = here->ops;
+	ops = *here->ops;
+	ops.put = full_put;
+	here->ops = &ops;
+	ckpt_sys.room = real_room;
+}
+
+// The room job, or an eviction, finds the disk full, too.
+START_TEST(packs_that_were_dropped_for_want_of_room_are_not_given_back_again)
+{
+	struct ckpt_step *step = ckpt_staged_begin(store, "1000");
+
+	write_file(step, "model");
+	run_due();
+	ck_assert_uint_gt(packs_in(store->path), 1);
+	if (_i)
+		fill_at_write();
+	__atomic_store_n(&is_full, true, __ATOMIC_RELAXED);
+	renew_bytes();
+	write_file(step, "more");
+	run_due();
+	ck_assert_uint_eq(packs_in(store->path), 0);
+	ck_assert_uint_eq(ckpt_early_push_give_back(early), 0);
+	__atomic_store_n(&is_full, false, __ATOMIC_RELAXED);
+	ck_ok(ckpt_commit(step, &ckpt_staged_plain));
+	ckpt_step_unref(step);
+}
+END_TEST
+
 // Who pushes may never come to it: the queue says so.
 START_TEST(committed_step_goes_once_nothing_is_to_be_pushed)
 {
@@ -537,6 +581,7 @@ int main(void)
 	tcase = tcase_create("by hand");
 	tcase_add_checked_fixture(tcase, setup_by_hand, teardown_by_hand);
 	tcase_add_test(tcase, packs_that_are_given_back_are_gone_and_the_step_is_left_to_its_commit);
+	tcase_add_loop_test(tcase, packs_that_were_dropped_for_want_of_room_are_not_given_back_again, 0, 2);
 	tcase_add_loop_test(tcase, committed_step_goes_once_nothing_is_to_be_pushed, 0, 2);
 	tcase_add_test(tcase, after_a_failed_upload_nothing_of_the_step_is_packed);
 	tcase_add_test(tcase, threads_end_while_nothing_is_sent);
