@@ -257,6 +257,26 @@ bool ckpt_closed_tidy(struct ckpt_store *s)
 	return any;
 }
 
+static bool is_left_to_commit(const struct ckpt_closed_entry *e, const void *arg)
+{
+	struct stat st;
+
+	(void)arg;
+	return e->state == QUEUED && (__atomic_load_n(&e->step->state, __ATOMIC_ACQUIRE) != CKPT_STEP_STAGED ||
+				      fstat(e->fd, &st) || !st.st_nlink);
+}
+
+void ckpt_closed_leave(struct ckpt_store *s)
+{
+	struct ckpt_closed *c = ckpt_closed_of(s);
+	struct ckpt_closed_entry *list;
+
+	ckpt_lock_take(&c->lock);
+	list = take_out_all(c, is_left_to_commit, NULL);
+	ckpt_lock_drop(&c->lock);
+	free_all(list);
+}
+
 bool ckpt_closed_take(struct ckpt_store *s, struct ckpt_closed_file *ret_file)
 {
 	struct ckpt_closed *c = ckpt_closed_of(s);

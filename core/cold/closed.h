@@ -86,6 +86,9 @@ void ckpt_closed_forget_step(const struct ckpt_step *step); // what was read of 
 
 // Gives back what those who add and forget may not, as they hold locks: references of steps. Whether any file is in the queue.
 bool ckpt_closed_tidy(struct ckpt_store *s);
+// Removes files from the queue that nobody packs before the commit any more: their step is not staged any more, or they have no name. Their
+// descriptors would keep the blocks of removed files, and evictions from the step. The last close of a removed file may block on the disk.
+void ckpt_closed_leave(struct ckpt_store *s);
 // The first of the queue. False: there is none.
 bool ckpt_closed_take(struct ckpt_store *s, struct ckpt_closed_file *ret_file);
 // The end of a file that was taken. read: what was read of it, whose chunks are taken; NULL: it is not known. False: it was

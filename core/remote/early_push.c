@@ -333,6 +333,7 @@ static void pack_file(struct ckpt_early_push *early, struct ckpt_closed_file *fi
 	let_go(e, (rc && rc != -EINTR) || has_failed(e, 0));
 }
 
+// A wait may be long. Only files that may still be packed early stay in the queue meanwhile.
 static int64_t turn(void *arg, struct ckpt_job *job)
 {
 	struct ckpt_early_push *early = arg;
@@ -346,7 +347,11 @@ static int64_t turn(void *arg, struct ckpt_job *job)
 		if (ckpt_job_stops(job) || !(closed || any))
 			return ckpt_sys.mono_ns() + CKPT_JOB_LATER_NS;
 		early->may = early->of.may(early->of.arg);
-		if (early->may == CKPT_EARLY_PUSH_WAIT || !ckpt_closed_take(s, &file))
+		if (early->may == CKPT_EARLY_PUSH_WAIT) {
+			ckpt_closed_leave(s);
+			break;
+		}
+		if (!ckpt_closed_take(s, &file))
 			break;
 		if (early->may == CKPT_EARLY_PUSH_GO)
 			pack_file(early, &file);
@@ -435,6 +440,7 @@ uint64_t ckpt_early_push_give_back(struct ckpt_early_push *early)
 
 	if (!early)
 		return 0;
+	ckpt_closed_leave(early->of.store);
 	ckpt_lock_take(&early->lock);
 	while ((e = seize_locked(early, NULL))) {
 		e->dropped = true;

@@ -17,6 +17,7 @@
 #include "core/remote/tree.h"
 #include "core/remote/tree_large.h"
 #include "core/remote/yield.h"
+#include "core/state/difference.h"
 #include "core/state/plain.h"
 #include "core/step/follow.h"
 
@@ -720,6 +721,7 @@ static int count(void *arg, const struct ckpt_state *state)
 {
 	struct counted *c = arg;
 	struct ckpt_remote_queue *q = c->queue;
+	struct ckpt_act acts[CKPT_DIFFERENCE_MAX];
 	size_t changed_count;
 	struct ckpt_state_step *const *changed = ckpt_state_changed(state, &changed_count);
 	const char *text;
@@ -740,7 +742,7 @@ static int count(void *arg, const struct ckpt_state *state)
 		if (!ckpt_state_has_changed_files(changed[i]))
 			continue;
 		q->bytes += changed[i]->is.bytes;
-		if (!is_put_off(&c->put_off, changed[i]->id))
+		if (!is_put_off(&c->put_off, changed[i]->id) && ckpt_state_difference(state, changed[i], false, acts))
 			q->due_bytes += changed[i]->is.bytes;
 	}
 	return 0;

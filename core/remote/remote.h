@@ -47,7 +47,7 @@ int ckpt_remote_read_to(struct ckpt_remote *r, uint64_t seq);
 // The work that waits to be pushed.
 struct ckpt_remote_queue {
 	uint64_t steps, bytes; // without those of ckpt_remote_failures(); bytes of the files of those whose files wait
-	uint64_t due_bytes;    // of those, without what the last exchange has put off
+	uint64_t due_bytes;    // of those, without what the last exchange has put off, and what waits for another step
 	uint64_t
 		files; // changes of plain files and folders, and of the policy; at least one until all of the tree was looked at
 	int64_t unreachable_ns; // for so long the remote has not answered, monotonic; 0: it has

@@ -13,8 +13,12 @@
 #include "core/remote/near.h"
 #include "core/remote/place.h"
 #include "core/remote/remote.h"
+#include "core/save/amend.h"
+#include "core/save/move.h"
 #include "core/save/reopen.h"
+#include "core/save/session.h"
 #include "core/save/stage.h"
+#include "core/step/amending.h"
 #include "core/store/open.h"
 #include "core/store/room.h"
 #include "tests/support/save.h"
@@ -284,24 +288,51 @@ static void run_due(void)
 		;
 }
 
+static void push_by_hand(void)
+{
+	struct ckpt_remote_queue q;
+
+	do {
+		ckpt_remote_wake(*ckpt_remote_of(store));
+		run_due();
+		ckpt_remote_queue(*ckpt_remote_of(store), &q);
+	} while (q.due_bytes);
+}
+
+// The step that takes the name of the busy one waits for its new name, which the remote does not have.
+static struct ckpt_step *take_its_name(struct ckpt_step *busy)
+{
+	CLEANUP_FD int dirfd = ckpt_session_open(busy), fd = -1;
+	char raw[CKPT_AMENDING_RAW_MAX];
+
+	push_by_hand();
+	ck_ok(ckpt_amending_raw_name(raw));
+	fd = ckpt_sys.open(dirfd, raw, O_RDWR | O_CREAT | O_EXCL, 0644);
+	ck_ok(fd);
+	ck_assert_int_eq(ckpt_sys.pwrite(fd, "edit", 4, 0), 4);
+	ck_ok(ckpt_amend_replace(busy, "model", raw));
+	ck_ok(ckpt_move(busy, "", "901"));
+	return ckpt_staged_one(store, "900", "model", "text of another");
+}
+
 // A step that is being changed may wait for long. Other steps do not wait for it.
 START_TEST(step_that_is_put_off_holds_up_none)
 {
-	struct ckpt_step *busy, *changed, *step;
+	struct ckpt_step *busy, *changed, *step, *waits = NULL;
 	struct ckpt_writer w = {0};
 	struct ckpt_remote_queue q;
 	int fd;
 
 	ckpt_jobs_by_hand(store->jobs);
 	busy = ckpt_staged_one(store, "900", "model", "text");
+	if (_i)
+		waits = take_its_name(busy);
 	ck_ok(ckpt_reopen(busy, &changed));
 	fd = ckpt_staged_put(changed, "more", "");
 	ckpt_staged_writer(changed, &w, fd);
-	do {
-		ckpt_remote_wake(*ckpt_remote_of(store));
-		run_due();
-		ckpt_remote_queue(*ckpt_remote_of(store), &q);
-	} while (q.due_bytes);
+	push_by_hand();
+	ckpt_remote_queue(*ckpt_remote_of(store), &q);
+	ck_assert_uint_eq(q.steps, _i ? 2 : 1);
 	ck_assert(q.bytes);
 	step = ckpt_staged_begin(store, "1000");
 	write_file(step, "model");
@@ -313,6 +344,7 @@ START_TEST(step_that_is_put_off_holds_up_none)
 	close(fd);
 	ckpt_step_unref(changed);
 	ckpt_step_unref(busy);
+	ckpt_step_unref(waits);
 	ckpt_step_unref(step);
 }
 END_TEST
@@ -415,6 +447,58 @@ START_TEST(packs_that_were_dropped_for_want_of_room_are_not_given_back_again)
 	ck_assert_uint_eq(ckpt_early_push_give_back(early), 0);
 	__atomic_store_n(&is_full, false, __ATOMIC_RELAXED);
 	ck_ok(ckpt_commit(step, &ckpt_staged_plain));
+	ckpt_step_unref(step);
+}
+END_TEST
+
+static unsigned open_files_of(const struct ckpt_step *step)
+{
+	char target[PATH_MAX];
+	unsigned count = 0;
+	DIR *d = opendir("/proc/self/fd");
+
+	for (const struct dirent *e; (e = readdir(d));) {
+		ssize_t n = readlinkat(dirfd(d), e->d_name, target, sizeof(target) - 1);
+
+		target[MAX(n, 0)] = '\0';
+		count += strstr(target, step->session) && strstr(target, "/model");
+	}
+	closedir(d);
+	return count;
+}
+
+static void commit(struct ckpt_step *step)
+{
+	ck_ok(ckpt_commit(step, &ckpt_staged_plain));
+}
+
+static void remove_model(struct ckpt_step *step)
+{
+	ck_assert_int_eq(unlinkat(step->dirfd, "model", 0), 0);
+}
+
+// A descriptor keeps the blocks of a removed file, and an eviction from the step.
+START_TEST(queue_lets_go_of_files_that_are_not_packed_any_more)
+{
+	void (*const acts[])(struct ckpt_step * step) = {commit, remove_model};
+	struct ckpt_step *step = ckpt_staged_begin(store, "1000");
+	int refs;
+
+	may = CKPT_EARLY_PUSH_WAIT;
+	refs = __atomic_load_n(&step->refs, __ATOMIC_RELAXED);
+	write_file(step, "model");
+	run_due();
+	ck_assert_uint_eq(open_files_of(step), 1); // it may be packed yet
+	acts[_i % 2](step);
+	if (_i < 2) {
+		advance();
+		run_due();
+	} else {
+		ck_assert_uint_eq(ckpt_early_push_give_back(early), 0);
+	}
+	ck_assert_uint_eq(open_files_of(step), 0);
+	if (acts[_i % 2] == remove_model)
+		ck_assert_int_eq(__atomic_load_n(&step->refs, __ATOMIC_RELAXED), refs);
 	ckpt_step_unref(step);
 }
 END_TEST
@@ -574,7 +658,7 @@ int main(void)
 	tcase_add_loop_test(tcase, next_process_knows_the_garbage_too, 0, 2);
 	tcase_add_test(tcase, nothing_is_packed_while_room_is_short);
 	tcase_add_test(tcase, save_that_finds_no_room_on_the_disk_gets_that_of_unfinished_steps);
-	tcase_add_test(tcase, step_that_is_put_off_holds_up_none);
+	tcase_add_loop_test(tcase, step_that_is_put_off_holds_up_none, 0, 2);
 	tcase_add_test(tcase, step_of_which_nothing_was_sent_is_taken_as_none);
 	tcase_set_timeout(tcase, 60);
 	suite_add_tcase(suite, tcase);
@@ -582,6 +666,7 @@ int main(void)
 	tcase_add_checked_fixture(tcase, setup_by_hand, teardown_by_hand);
 	tcase_add_test(tcase, packs_that_are_given_back_are_gone_and_the_step_is_left_to_its_commit);
 	tcase_add_loop_test(tcase, packs_that_were_dropped_for_want_of_room_are_not_given_back_again, 0, 2);
+	tcase_add_loop_test(tcase, queue_lets_go_of_files_that_are_not_packed_any_more, 0, 4);
 	tcase_add_loop_test(tcase, committed_step_goes_once_nothing_is_to_be_pushed, 0, 2);
 	tcase_add_test(tcase, after_a_failed_upload_nothing_of_the_step_is_packed);
 	tcase_add_test(tcase, threads_end_while_nothing_is_sent);
