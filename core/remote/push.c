@@ -484,11 +484,12 @@ static int pack_or_put_off(struct attempt *a, struct choice *c, int *ret_error)
 
 static int end_older(struct attempt *a, struct choice *c, int rc)
 {
-	bool waits = rc == -ESTALE || (a->is_local && ckpt_is_full(rc) && !c->item->edited);
+	// Packs that somebody condemns meanwhile are made another time.
+	bool waits = rc == -ESTALE || rc == -ENODATA || (a->is_local && ckpt_is_full(rc) && !c->item->edited);
 
 	if (waits)
 		return put_off(c);
-	if (!a->is_local && rc != -ENODATA)
+	if (!a->is_local)
 		return rc;
 	return c->item->last ? pass_over(a->of, c->item, rc) : pass_over_version(a, c->item, rc);
 }

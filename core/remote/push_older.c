@@ -199,7 +199,7 @@ static int make_packed(struct ckpt_push_older *o, struct ckpt_step *step, const 
 		rc = pack(pack_arg);
 		rc = rc == -EINTR || rc == -ENOMEM ? rc : borrow_places(o, step, anew, m);
 	}
-	if (!rc && !ckpt_push_is_in_packs(*m))
+	if (!rc && (!ckpt_push_is_in_packs(*m) || !may_be_named(step, *m)))
 		rc = pack_rest(o, step, how, m);
 	return !rc && !may_be_named(step, *m) ? -ENODATA : rc;
 }

@@ -10,6 +10,7 @@
 #include "core/cold/plan.h"
 #include "core/record/event.h"
 #include "core/save/edit.h"
+#include "core/state/condemned.h"
 #include "core/step/errlog.h"
 #include "core/step/store.h"
 #include "core/tier/encode.h"
@@ -55,6 +56,7 @@ struct cooling {
 	unsigned bad_count;
 	bool any;   // chunk that is elsewhere by the version that is being made
 	bool older; // than the current one is the version: its raw files may be removed meanwhile
+	bool anew;  // and it names packs that are condemned
 };
 
 // --- Masters ------------------------------------------------------------------------------------------------------------
@@ -313,16 +315,51 @@ static int take_early(struct cooling *c, const struct ckpt_chunk *chunk)
 
 // --- Files --------------------------------------------------------------------------------------------------------------
 
-static int cool_chunk(struct cooling *c, int fd, uint64_t at, uint32_t row)
+// By what the manifest says of a chunk, or base.
+static bool is_condemned(const struct cooling *c, const struct ckpt_chunk *chunk)
 {
-	const struct ckpt_planned *planned = ckpt_plan_chunk(c->plan, row);
+	struct ckpt_chunk base;
+	struct ckpt_pack pack;
+	bool is;
+
+	ckpt_manifest_pack(c->m, chunk->pack - 1, &pack);
+	is = ckpt_journal_pack_condemned(c->step->store->journal, pack.id);
+	for (uint32_t i = 0; i < chunk->base_count && !is; i++) {
+		ckpt_manifest_base(c->m, chunk->base - 1 + i, &base);
+		is = is_condemned(c, &base);
+	}
+	return is;
+}
+
+// From the raw file; fd < 0: there is none, and the pack is read, even a condemned one. -EBADMSG: the bytes are not what was sealed.
+static int read_plain(struct cooling *c, int fd, uint64_t at, const struct ckpt_chunk *chunk)
+{
 	uint8_t id[CKPT_SHA256_LEN];
-	struct ckpt_chunk chunk;
-	struct beside beside;
 	ssize_t n;
 	int rc;
 
+	if (fd < 0) {
+		rc = ckpt_chunk_read(c->step->store->objects, c->m, chunk, c->packing.codec, c->encode.plain);
+		return rc == -EIO || rc == -ENOENT || rc == -ESTALE || rc == -ENOTSUP ? -EBADMSG : rc;
+	}
+	n = ckpt_sys.pread(fd, c->encode.plain, chunk->bytes, (off_t)at);
+	if (n < 0)
+		return n == -EIO ? -EBADMSG : (int)n;
+	if ((size_t)n == chunk->bytes)
+		ckpt_sha256(c->encode.plain, chunk->bytes, id);
+	return (size_t)n != chunk->bytes || memcmp(id, chunk->id, sizeof(id)) ? -EBADMSG : 0;
+}
+
+static int cool_chunk(struct cooling *c, int fd, uint64_t at, uint32_t row)
+{
+	const struct ckpt_planned *planned = ckpt_plan_chunk(c->plan, row);
+	struct ckpt_chunk chunk;
+	struct beside beside;
+	int rc;
+
 	ckpt_manifest_chunk(c->m, row, &chunk);
+	if (c->older && chunk.pack && !is_condemned(c, &chunk))
+		return 0; // it stays where it is
 	if (ckpt_packing_find(&c->packing, chunk.id)) {
 		c->done->deduplicated_bytes += chunk.bytes;
 		return 0;
@@ -342,14 +379,8 @@ static int cool_chunk(struct cooling *c, int fd, uint64_t at, uint32_t row)
 		rc = share_packed(c, &chunk, planned, &beside);
 	if (rc)
 		return MIN(rc, 0);
-	n = ckpt_sys.pread(fd, c->encode.plain, chunk.bytes, (off_t)at);
-	if (n < 0)
-		return n == -EIO ? -EBADMSG : (int)n;
-	if ((size_t)n == chunk.bytes)
-		ckpt_sha256(c->encode.plain, chunk.bytes, id);
-	if ((size_t)n != chunk.bytes || memcmp(id, chunk.id, sizeof(id)))
-		return -EBADMSG;
-	return pack_chunk(c, &chunk, planned, &beside);
+	rc = read_plain(c, fd, at, &chunk);
+	return rc ? rc : pack_chunk(c, &chunk, planned, &beside);
 }
 
 static void complain(struct cooling *c, uint32_t index)
@@ -395,8 +426,11 @@ static int cool_file(struct cooling *c, const struct ckpt_entry *e, const struct
 	uint64_t at = 0;
 	int rc = open_any_name(c, e, &fd);
 
-	if (rc == -EIO && e->content == CKPT_CONTENT_CHUNKS)
-		return 0; // there is no raw file
+	if (rc == -EIO && e->content == CKPT_CONTENT_CHUNKS) {
+		if (!c->anew)
+			return 0; // there is no raw file
+		rc = 0;
+	}
 	if (rc == -EIO)
 		rc = -EBADMSG;
 	for (uint32_t i = 0; i < seal->count && !rc; i++) {
@@ -429,7 +463,7 @@ static int cool_those_in_hand(struct cooling *c)
 		ckpt_manifest_entry(c->m, i, &e);
 		if (!e.bytes || e.type != CKPT_ENTRY_FILE || ckpt_manifest_first_link(c->m, i) != i || c->bad[i])
 			continue;
-		if (c->older && e.content == CKPT_CONTENT_CHUNKS)
+		if (c->older && !c->anew && e.content == CKPT_CONTENT_CHUNKS)
 			continue; // its raw file stays: nothing is read back
 		rc = !ckpt_manifest_seal(c->m, i, &seal) ? -ENODATA
 		     : any_in_hand(c, &seal)             ? cool_file(c, &e, &seal)
@@ -707,6 +741,7 @@ int ckpt_cool_older(struct ckpt_step *step, struct ckpt_manifest *m, const struc
 	if (rc)
 		return rc;
 	c.m = ckpt_manifest_ref(m);
+	c.anew = ckpt_journal_names_condemned(step->store->journal, m, false);
 	rc = cool_older(&c, ret_manifest);
 	ckpt_lock_drop(&ckpt_cool_turn_of(step->store)->lock);
 	if (!rc) {

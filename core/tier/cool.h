@@ -26,8 +26,9 @@ int ckpt_cool(struct ckpt_step *step, const struct ckpt_tier_how *how, struct ck
 bool ckpt_cool_is_wanted(const struct ckpt_store *s); // a call waits for the one that cools now
 // The same, sealed first where it is not: go_on is told of those bytes, too.
 int ckpt_cool_sealed(struct ckpt_step *step, const struct ckpt_tier_how *how, struct ckpt_tier_done *ret_done);
-// The same of an older version (core/step/older.h), by its sealed manifest: its files are put into packs, and no raw file goes. Nothing is put
-// into the log, nothing said. ret_packing has the packs pinned, and no buffers, until the caller's ckpt_packing_done(). how: at_once, go_on, put and pack_bytes.
+// The same of an older version (core/step/older.h), by its sealed manifest: its files are put into packs, and no raw file goes. Chunks
+// in condemned packs go into others, from raw files or as these packs have them here. Nothing is put into the log, nothing said. ret_packing
+// has the packs pinned, and no buffers, until the caller's ckpt_packing_done(). how: at_once, go_on, put and pack_bytes.
 int ckpt_cool_older(struct ckpt_step *step, struct ckpt_manifest *m, const struct ckpt_tier_how *how,
 		    struct ckpt_packing *ret_packing, struct ckpt_manifest **ret_manifest);
 // What to do about a failure; NULL: nothing better is known than what goes for the error anywhere.

@@ -3,9 +3,11 @@
 #include "tests/support/hooks.h"
 #include "core/cold/pack_pins.h"
 #include "core/cold/packing.h"
-#include "core/save/restore.h"
-#include "core/save/amend_move.h"
+#include "core/remote/collect.h"
+#include "core/remote/near.h"
 #include "core/remote/reunion.h"
+#include "core/save/amend_move.h"
+#include "core/save/restore.h"
 #include "core/tier/cool.h"
 #include "core/tier/seal.h"
 
@@ -497,6 +499,53 @@ START_TEST(version_whose_files_are_gone_is_passed_over)
 }
 END_TEST
 
+static int to_the_remote(void *arg, const char *key, const struct ckpt_object *object)
+{
+	const struct node *n = arg;
+	CLEANUP_FREE void *data = NULL;
+	size_t len;
+
+	(void)object;
+	ck_ok(ckpt_objects_get_all(ckpt_near_here(n->store->objects), key, SIZE_MAX, &data, &len, NULL));
+	ck_ok(ckpt_objects_put(ckpt_near_there(n->store->objects), key, data, len, NULL));
+	return 0;
+}
+
+// An attempt to push the step that fails before its entry: its files are in packs, which have arrived. They are garbage of others then.
+static void pack_and_condemn(const struct node *n, const char *name, bool keeps_raw)
+{
+	const struct ckpt_tier_how how = {.pack_bytes = n->store->settings.pack_bytes, .keeps_raw = keeps_raw};
+	const struct ckpt_collect_how by_force = {.force = true};
+	struct ckpt_step *step = find(n, name);
+	struct ckpt_collect_done collected;
+	struct ckpt_tier_done done;
+
+	ck_ok(ckpt_cool_sealed(step, &how, &done));
+	ckpt_step_unref(step);
+	ck_ok(ckpt_objects_list(ckpt_near_here(n->store->objects), "packs/", NULL, to_the_remote, (void *)n));
+	ck_ok(ckpt_collect(a.store, &by_force, &collected));
+	ck_assert_uint_ge(collected.condemned.objects, 1);
+}
+
+enum { EDITED = 1, COLD = 2 };
+
+// _i: how the version is replaced; its raw files are gone.
+START_TEST(version_in_condemned_packs_is_packed_again)
+{
+	go_ahead(60 * S_NS);
+	save(&b, OTHER, "1");
+	pack_and_condemn(&b, OTHER, !(_i & COLD));
+	if (_i & EDITED)
+		edit_later(&b, OTHER, "config.json", "2", 60 * S_NS);
+	else
+		save_over(&b, OTHER, "2");
+	push_all(&b);
+	check_elsewhere(OTHER, "1,2,");
+	ck_assert_str_eq(texts(&b, OTHER), "1,2,");
+	ck_assert_uint_eq(ckpt_save_errors(b.store, OTHER), 0);
+}
+END_TEST
+
 // --- Other nodes --------------------------------------------------------------------------------------------------------------
 
 // Versions of before lack the other's change: none of them is ever the newest of the log, which would undo it.
@@ -783,6 +832,7 @@ int main(void)
 	tcase_add_test(tcase, step_that_is_deleted_takes_what_it_had_replaced_with_it);
 	tcase_add_test(tcase, damaged_save_that_was_replaced_is_passed_over);
 	tcase_add_loop_test(tcase, version_whose_files_are_gone_is_passed_over, 0, 2);
+	tcase_add_loop_test(tcase, version_in_condemned_packs_is_packed_again, 0, (EDITED | COLD) + 1);
 	tcase_add_loop_test(tcase, versions_that_lack_another_nodes_change_are_not_sent, 0, WAYS);
 	tcase_add_test(tcase, edit_of_another_node_comes_between);
 	tcase_add_test(tcase, push_goes_on_after_a_restart);
