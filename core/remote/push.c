@@ -58,6 +58,19 @@ static bool is_put_off(const struct choice *c, const char *id, uint64_t number)
 	return false;
 }
 
+// A step that it was saved over is put off, as by a full disk.
+static bool is_held_back(const struct choice *c, const struct ckpt_state *state, const struct ckpt_state_step *changed)
+{
+	bool held = false;
+
+	for (size_t i = 0; c->put_off && i < c->put_off->count && !held; i++) {
+		const struct ckpt_state_step *before = ckpt_state_step(state, c->put_off->ids[i]);
+
+		held = before && ckpt_state_follows(state, changed, before);
+	}
+	return held;
+}
+
 static bool is_deletion(const struct ckpt_state_step *changed)
 {
 	return changed->shared && (changed->gone || changed->deleted_by);
@@ -85,7 +98,7 @@ static const struct ckpt_state_step *first(const struct choice *c, const struct 
 		if (!is_put_off(c, changed[i]->id, changed[i]->latest) &&
 		    !ckpt_failure_waits(c->failed, changed[i]->id) && !(c->keeps_deleted && is_deletion(changed[i])) &&
 		    !(c->leaves_trash && is_trash(changed[i])) &&
-		    ckpt_state_difference(state, changed[i], stuck, acts) &&
+		    ckpt_state_difference(state, changed[i], stuck, acts) && !is_held_back(c, state, changed[i]) &&
 		    (!found || goes_before(state, changed[i], found)))
 			found = changed[i];
 	return found;

@@ -244,6 +244,13 @@ size_t ckpt_state_difference(const struct ckpt_state *s, const struct ckpt_state
 	return d.count;
 }
 
+bool ckpt_state_follows(const struct ckpt_state *s, const struct ckpt_state_step *c,
+			const struct ckpt_state_step *before)
+{
+	return before != c && !strcmp(c->is.name, before->is.name) && !strcmp(c->is.folder_id, before->is.folder_id) &&
+	       goes_before_its_successor(s, before) && (!c->deleted_by || c->deleted_by > before->deleted_by);
+}
+
 uint64_t ckpt_state_place(const struct ckpt_state *s, const struct ckpt_state_step *c)
 {
 	return (c->gone || c->deleted_by) && !goes_before_its_successor(s, c) ? c->latest : c->since;

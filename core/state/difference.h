@@ -18,3 +18,6 @@ size_t ckpt_state_difference(const struct ckpt_state *state, const struct ckpt_s
 // where it was made, since what came before it may have named the step; all else where the step's first change was. A save over a step that
 // was never pushed stands where that one did, and behind it: of two with one place the one that changed first goes first.
 uint64_t ckpt_state_place(const struct ckpt_state *state, const struct ckpt_state_step *changed);
+// The step was saved, with others in between or not, over `before`, of which something is to be pushed. Once it is in the remote's log, the other has no way there.
+bool ckpt_state_follows(const struct ckpt_state *state, const struct ckpt_state_step *changed,
+			const struct ckpt_state_step *before);

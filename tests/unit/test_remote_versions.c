@@ -486,6 +486,55 @@ END_TEST
 
 // --- What cannot be sent ----------------------------------------------------------------------------------------------------
 
+static ssize_t (*real_pwrite)(int fd, const void *buf, size_t len, off_t at);
+static const char *full_dir;        // has no room for a pack; atomic
+static unsigned packs_without_room; // atomic
+
+static ssize_t pwrite_where_room_is(int fd, const void *buf, size_t len, off_t at)
+{
+	const char *full = __atomic_load_n(&full_dir, __ATOMIC_RELAXED);
+	char of[32], path[PATH_MAX] = "";
+
+	snprintf(of, sizeof(of), "/proc/self/fd/%d", fd);
+	if (full && len > 8 && !memcmp(buf, "ckpt-pak", 8) && readlink(of, path, sizeof(path) - 1) > 0 &&
+	    !strncmp(path, full, strlen(full))) {
+		__atomic_add_fetch(&packs_without_room, 1, __ATOMIC_RELAXED);
+		return -ENOSPC;
+	}
+	return real_pwrite(fd, buf, len, at);
+}
+
+static bool has_no_room_twice(void)
+{
+	return __atomic_load_n(&packs_without_room, __ATOMIC_RELAXED) >= 2;
+}
+
+// The one that took its place is in packs already. _i: another one lies between.
+START_TEST(save_that_was_replaced_waits_for_room_and_its_successor_for_it)
+{
+	const struct ckpt_tier_how how = {.pack_bytes = b.store->settings.pack_bytes, .keeps_raw = true};
+	struct ckpt_tier_done done;
+	struct ckpt_step *step;
+
+	save(&b, OTHER, "1");
+	for (int i = 0; i <= _i; i++) {
+		save_over(&b, OTHER, i ? "3" : "2");
+		step = find(&b, OTHER);
+		ck_ok(ckpt_cool_sealed(step, &how, &done));
+		ckpt_step_unref(step);
+	}
+	real_pwrite = ckpt_hooks.pwrite;
+	ckpt_hook_set(pwrite, pwrite_where_room_is);
+	__atomic_store_n(&full_dir, b.dir, __ATOMIC_RELAXED);
+	work(&b);
+	WAIT_UNTIL(has_no_room_twice() || is_idle(&b));
+	__atomic_store_n(&full_dir, NULL, __ATOMIC_RELAXED);
+	push_all(&b);
+	check_elsewhere(OTHER, _i ? "1,2,3," : "1,2,");
+	ckpt_hook_set(pwrite, real_pwrite);
+}
+END_TEST
+
 START_TEST(version_whose_files_are_gone_is_passed_over)
 {
 	save(&b, OTHER, "1");
@@ -831,6 +880,7 @@ int main(void)
 	tcase_add_test(tcase, save_over_a_step_whose_name_is_taken_goes_alone);
 	tcase_add_test(tcase, step_that_is_deleted_takes_what_it_had_replaced_with_it);
 	tcase_add_test(tcase, damaged_save_that_was_replaced_is_passed_over);
+	tcase_add_loop_test(tcase, save_that_was_replaced_waits_for_room_and_its_successor_for_it, 0, 2);
 	tcase_add_loop_test(tcase, version_whose_files_are_gone_is_passed_over, 0, 2);
 	tcase_add_loop_test(tcase, version_in_condemned_packs_is_packed_again, 0, (EDITED | COLD) + 1);
 	tcase_add_loop_test(tcase, versions_that_lack_another_nodes_change_are_not_sent, 0, WAYS);
