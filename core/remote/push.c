@@ -21,9 +21,10 @@ struct item {
 	uint32_t
 		sent; // the last one that the remote's log has, of this step or of that which it replaces there; 0: none
 	bool older;   // than the current one is the version (push_older.h)
-	bool edited;  // and an edit made it
-	bool last;    // the current one of a step in whose place another was saved
-	bool in_trash; // of the remote: this node's changes go to the step that took its place (core/save/reunite.h)
+	uint32_t begin; // then: the first version of this state of the files
+	bool edited;    // and an edit made it
+	bool last;      // the current one of a step in whose place another was saved
+	bool in_trash;  // of the remote: this node's changes go to the step that took its place (core/save/reunite.h)
 	uint32_t deleted_by;
 	enum ckpt_act_kind first; // of its acts, as the state has it
 	uint64_t number, place;
@@ -344,6 +345,7 @@ static int choose_version(struct attempt *a, struct item *it)
 	if (rc)
 		return rc == -ENOENT ? 0 : rc;
 	it->edited = state.edited;
+	it->begin = state.first;
 	it->version = act->version = state.says;
 	if (act->kind == CKPT_ACT_AMEND && !state.edited)
 		act->kind = CKPT_ACT_RESTORE;
@@ -495,6 +497,17 @@ static int pack_or_put_off(struct attempt *a, struct choice *c, int *ret_error)
 	return put_off(c);
 }
 
+// False: it was thinned meanwhile, with its files, which are no damaged ones.
+static bool is_still_to_be_sent(const struct attempt *a, const struct item *it)
+{
+	struct ckpt_step *step = ckpt_step_of_session(a->of->store, it->id);
+	struct ckpt_older state;
+	bool is = step && (it->last || (!ckpt_older_unsent(step, it->begin - 1, &state) && state.first == it->begin));
+
+	ckpt_step_unref(step);
+	return is;
+}
+
 static int end_older(struct attempt *a, struct choice *c, int rc)
 {
 	// Packs that somebody condemns meanwhile are made another time.
@@ -504,6 +517,8 @@ static int end_older(struct attempt *a, struct choice *c, int rc)
 		return put_off(c);
 	if (!a->is_local)
 		return rc;
+	if (!is_still_to_be_sent(a, c->item))
+		return 1;
 	return c->item->last ? pass_over(a->of, c->item, rc) : pass_over_version(a, c->item, rc);
 }
 

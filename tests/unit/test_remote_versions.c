@@ -139,11 +139,10 @@ static void push_all(struct node *n)
 	WAIT_UNTIL(is_idle(n));
 }
 
-// The raw file of the version that is so many states ago.
-static void lose(const struct node *n, const char *name, int64_t ago)
+// The raw file of the version that is so many states ago, in the folder of sessions.
+static void raw_of(const struct node *n, const char *name, int64_t ago, char ret_path[CKPT_RAW_PATH_MAX])
 {
 	struct ckpt_step *step = find(n, name), *at;
-	char path[CKPT_RAW_PATH_MAX];
 	struct ckpt_manifest *m;
 	struct ckpt_version *v;
 	uint32_t index;
@@ -151,12 +150,19 @@ static void lose(const struct node *n, const char *name, int64_t ago)
 	ck_ok(ckpt_older_find(step, -ago, &at, &v));
 	ck_ok(ckpt_step_read_manifest(at, &v->is, &m));
 	ck_ok(ckpt_manifest_lookup(m, "config.json", &index));
-	ck_ok(ckpt_step_raw_path(at, m, index, path, sizeof(path)));
-	ck_ok(ckpt_sys.unlink(n->store->sessions_fd, path, 0));
+	ck_ok(ckpt_step_raw_path(at, m, index, ret_path, CKPT_RAW_PATH_MAX));
 	ckpt_manifest_unref(m);
 	ckpt_version_unref(v);
 	ckpt_step_unref(at);
 	ckpt_step_unref(step);
+}
+
+static void lose(const struct node *n, const char *name, int64_t ago)
+{
+	char path[CKPT_RAW_PATH_MAX];
+
+	raw_of(n, name, ago, path);
+	ck_ok(ckpt_sys.unlink(n->store->sessions_fd, path, 0));
 }
 
 // --- Edits ----------------------------------------------------------------------------------------------------------------
@@ -595,6 +601,37 @@ START_TEST(version_in_condemned_packs_is_packed_again)
 }
 END_TEST
 
+static int (*real_open)(int dirfd, const char *path, int flags, mode_t mode);
+static char thinned_raw[CKPT_RAW_PATH_MAX]; // goes before it is opened
+static unsigned thinned;                    // atomic
+
+static int open_of_thinned(int dirfd, const char *path, int flags, mode_t mode)
+{
+	if (!strcmp(path, thinned_raw) && !__atomic_fetch_add(&thinned, 1, __ATOMIC_RELAXED)) {
+		go_ahead(2 * HOUR_NS);
+		ck_ok(ckpt_sys.unlink(dirfd, path, 0));
+	}
+	return real_open(dirfd, path, flags, mode);
+}
+
+START_TEST(version_that_is_thinned_while_it_is_read_is_no_damage)
+{
+	go_ahead(HOUR_NS - later() % HOUR_NS);
+	save(&b, OTHER, "1");
+	edit_later(&b, OTHER, "config.json", "2", 60 * S_NS);
+	edit_later(&b, OTHER, "config.json", "3", 60 * S_NS);
+	edit_later(&b, OTHER, "config.json", "4", 60 * S_NS);
+	raw_of(&b, OTHER, 2, thinned_raw);
+	real_open = ckpt_hooks.open;
+	ckpt_hook_set(open, open_of_thinned);
+	push_all(&b);
+	ck_assert_uint_ge(__atomic_load_n(&thinned, __ATOMIC_RELAXED), 1);
+	check_elsewhere(OTHER, "1,4,");
+	ck_assert_uint_eq(ckpt_save_errors(b.store, "is not uploaded"), 0);
+	ckpt_hook_set(open, real_open);
+}
+END_TEST
+
 // --- Other nodes --------------------------------------------------------------------------------------------------------------
 
 // Versions of before lack the other's change: none of them is ever the newest of the log, which would undo it.
@@ -882,6 +919,7 @@ int main(void)
 	tcase_add_test(tcase, damaged_save_that_was_replaced_is_passed_over);
 	tcase_add_loop_test(tcase, save_that_was_replaced_waits_for_room_and_its_successor_for_it, 0, 2);
 	tcase_add_loop_test(tcase, version_whose_files_are_gone_is_passed_over, 0, 2);
+	tcase_add_test(tcase, version_that_is_thinned_while_it_is_read_is_no_damage);
 	tcase_add_loop_test(tcase, version_in_condemned_packs_is_packed_again, 0, (EDITED | COLD) + 1);
 	tcase_add_loop_test(tcase, versions_that_lack_another_nodes_change_are_not_sent, 0, WAYS);
 	tcase_add_test(tcase, edit_of_another_node_comes_between);
