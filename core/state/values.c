@@ -90,13 +90,22 @@ static bool is_changed(const struct ckpt_values *s, const char *key)
 	return strcmp(text_of(ckpt_value_find(&s->is, key)), text_of(ckpt_value_find(&s->there, key))) != 0;
 }
 
+static size_t settings_of(const struct ckpt_value_list *v)
+{
+	size_t count = 0;
+
+	for (size_t i = 0; i < v->count; i++)
+		count += ckpt_value_is_setting(v->at[i].key);
+	return count;
+}
+
 // Any node may name new settings: without limits one of them could fill the memory of all.
 static bool takes(const struct ckpt_values *s, const char *key, size_t len)
 {
 	if (!ckpt_value_is_setting(key) || !len)
 		return true;
 	return len <= CKPT_VALUE_SETTING_BYTES_MAX &&
-	       (ckpt_value_find(&s->there, key) || s->there.count < CKPT_VALUE_SETTINGS_MAX);
+	       (ckpt_value_find(&s->there, key) || settings_of(&s->there) < CKPT_VALUE_SETTINGS_MAX);
 }
 
 const char *ckpt_values_changed(const struct ckpt_values *s, const char **ret_text)

@@ -17,7 +17,7 @@
 #define CKPT_VALUE_POLICY "policy"   // shared
 #define CKPT_VALUE_SETTING "setting" // what keys of settings begin with; all are shared
 #define CKPT_VALUE_SETTING_BYTES_MAX 4096
-#define CKPT_VALUE_SETTINGS_MAX 128 // shared values of a remote
+#define CKPT_VALUE_SETTINGS_MAX 128 // of a remote
 
 struct ckpt_state_value {
 	char key[CKPT_VALUE_KEY_MAX + 1];

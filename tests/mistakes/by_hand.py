@@ -147,7 +147,7 @@ TABLE = [
     Row("pulled-policy-takes-the-place-of-one-that-waits", "core/state/values.c:take",
         "!is_changed(s, there->key) &&", "", ("test_shared",)),
     Row("settings-of-others-fill-the-memory", "core/state/values.c:takes",
-        "s->there.count < CKPT_VALUE_SETTINGS_MAX", "true", ("test_shared_settings",)),
+        "settings_of(&s->there) < CKPT_VALUE_SETTINGS_MAX", "true", ("test_shared_settings",)),
     Row("setting-that-others-left-out-is-pushed-for-ever", "core/state/values.c:ckpt_values_changed",
         " || !takes(s, v->key, strlen(v->text))", "", ("test_shared_settings",)),
     Row("setting-of-another-nodes-disk", "core/step/shared_settings.c:setting_of",

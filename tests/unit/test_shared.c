@@ -1471,6 +1471,33 @@ START_TEST(changes_of_different_settings_are_both_kept)
 }
 END_TEST
 
+// A policy is no setting, and takes the place of none: whether it was read before them, as by a jump, or behind them.
+START_TEST(policy_counts_for_no_setting)
+{
+	char key[CKPT_VALUE_KEY_MAX + 1];
+
+	begin();
+	for (unsigned i = 0; i < CKPT_VALUE_SETTINGS_MAX; i++) {
+		snprintf(key, sizeof(key), "settingx%c%c", 'a' + i / 26, 'a' + i % 26);
+		put_value(US, key, CKPT_ACT_ANY, "=1");
+		pull_all(US);
+	}
+	put_value(US, CKPT_VALUE_POLICY, CKPT_ACT_ANY, "a");
+	pull_all(US);
+	put_value(US, "settingy", CKPT_ACT_ANY, "=1"); // one too many
+	pull_all(US);
+	put_snapshot(US);
+	jump_to(THEM, end);
+	pull_all(&nodes[NODES - 1]);
+	for (unsigned i = 0; i < NODES; i++) {
+		ck_assert_str_eq(value(&nodes[i]), "a");
+		ck_assert_ptr_nonnull(ckpt_state_value(nodes[i].state, key));
+		ck_assert_ptr_null(ckpt_state_value(nodes[i].state, "settingy"));
+	}
+	finish();
+}
+END_TEST
+
 START_TEST(values_that_are_not_shared_are_nobody_elses_matter)
 {
 	begin();
@@ -1868,6 +1895,7 @@ int main(void)
 	tcase_add_loop_test(met, policy_of_one_node_is_that_of_all, 0, 3);
 	tcase_add_test(met, of_two_policies_the_later_in_the_log_holds);
 	tcase_add_loop_test(met, changes_of_different_settings_are_both_kept, 0, 2);
+	tcase_add_test(met, policy_counts_for_no_setting);
 	tcase_add_test(met, values_that_are_not_shared_are_nobody_elses_matter);
 	tcase_add_test(met, all_of_a_store_is_a_change_where_a_remote_is_attached);
 	tcase_add_test(met, a_store_whose_remote_is_detached_is_a_plain_one_with_what_it_had);
