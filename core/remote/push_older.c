@@ -5,6 +5,7 @@
 #include "core/objects/objects.h"
 #include "core/save/edit.h"
 #include "core/state/condemned.h"
+#include "core/state/shared.h"
 #include "core/step/errlog.h"
 #include "core/step/store.h"
 #include "core/tier/seal.h"
@@ -31,6 +32,62 @@ void ckpt_push_older_done(struct ckpt_push_older *o)
 	forget(o);
 	free(TAKE_PTR(o->passed));
 	o->passed_count = o->passed_cap = 0;
+}
+
+// --- Objects of manifests -----------------------------------------------------------------------------------------------
+
+static void key_of(const uint8_t *sha256, char ret_key[sizeof("m/") + CKPT_SHA256_HEX_LEN])
+{
+	strcpy(ret_key, "m/");
+	ckpt_hex(sha256, CKPT_SHA256_LEN, ret_key + strlen(ret_key));
+}
+
+static int has_entry(void *arg, const struct ckpt_state *state)
+{
+	const struct ckpt_push_object *object = arg;
+	const struct ckpt_state_step *step = ckpt_state_step(state, object->session);
+
+	return step && (!step->since || (step->shared && ckpt_state_version(step->shared, object->version)));
+}
+
+// Another version may have come to the same bytes. -ENOENT: none has.
+static int find_named(struct ckpt_store *s, const struct ckpt_push_object *object)
+{
+	struct ckpt_step *step = ckpt_step_of_session(s, object->session);
+	CLEANUP_FREE struct ckpt_older *list = NULL;
+	size_t count = 0;
+	int rc = step ? ckpt_older_list(step, &list, &count) : -ENOENT;
+	uint32_t last = rc || !count ? 0 : list[count - 1].last;
+	bool found = false;
+
+	for (uint32_t v = 1; v <= last && !rc && !found; v++) {
+		struct ckpt_record r;
+
+		rc = ckpt_step_record(step, v, &r);
+		if (!rc) {
+			found = !memcmp(r.summary.manifest_sha256, object->sha256, sizeof(object->sha256));
+			ckpt_record_done(&r);
+		}
+		rc = rc == -ENOENT ? 0 : rc;
+	}
+	ckpt_step_unref(step);
+	return rc ? rc : found ? 0 : -ENOENT;
+}
+
+// Unless its entry was read, or it is this manifest. The garbage collection of a node does not look at these objects.
+static void remove_object(struct ckpt_push_older *o, struct ckpt_store *s, const struct ckpt_manifest *m)
+{
+	struct ckpt_push_object object = o->object;
+	char key[sizeof("m/") + CKPT_SHA256_HEX_LEN];
+
+	if (!*object.session || (m && !memcmp(object.sha256, ckpt_manifest_sha256(m), sizeof(object.sha256))))
+		return;
+	o->object = (struct ckpt_push_object){0};
+	LOCK_SCOPE(&s->acts_lock);
+	if (ckpt_journal_look(s->journal, has_entry, &object) || find_named(s, &object) != -ENOENT)
+		return;
+	key_of(object.sha256, key);
+	(void)ckpt_objects_remove(s->objects, key);
 }
 
 // --- Which ------------------------------------------------------------------------------------------------------------
@@ -63,6 +120,7 @@ int ckpt_push_older_pass(struct ckpt_push_older *o, struct ckpt_step *step, uint
 		memcpy(p->session, step->session, sizeof(p->session));
 	}
 	p->version = version;
+	remove_object(o, step->store, NULL);
 	ckpt_errlog_add(step->store->errlog, step->name, error,
 			ckpt_is_full(error)
 				? "make room on this node's disk; the newest version is uploaded"
@@ -206,12 +264,28 @@ static int make_packed(struct ckpt_push_older *o, struct ckpt_step *step, const 
 
 // --- The record ---------------------------------------------------------------------------------------------------------
 
-static int put_manifest(struct ckpt_store *s, const struct ckpt_manifest *m, struct ckpt_record *r)
+static int put_object(struct ckpt_push_older *o, struct ckpt_step *step, const struct ckpt_record *r, const void *data,
+		      size_t len)
 {
-	char key[sizeof("m/") + CKPT_SHA256_HEX_LEN] = "m/";
+	struct ckpt_push_object object = {.version = r->summary.version};
+	char key[sizeof("m/") + CKPT_SHA256_HEX_LEN];
+	int rc;
+
+	key_of(r->summary.manifest_sha256, key);
+	rc = ckpt_objects_put(step->store->objects, key, data, len, NULL);
+	if (rc)
+		return rc == -EEXIST ? 0 : rc; // the same bytes: the key is their digest
+	memcpy(object.session, step->session, sizeof(object.session));
+	memcpy(object.sha256, r->summary.manifest_sha256, sizeof(object.sha256));
+	o->object = object;
+	return 0;
+}
+
+static int put_manifest(struct ckpt_push_older *o, struct ckpt_step *step, const struct ckpt_manifest *m,
+			struct ckpt_record *r)
+{
 	size_t len;
 	const void *data = ckpt_manifest_data(m, &len);
-	int rc;
 
 	free(TAKE_PTR(r->manifest));
 	r->manifest_len = 0;
@@ -219,11 +293,8 @@ static int put_manifest(struct ckpt_store *s, const struct ckpt_manifest *m, str
 	r->summary.manifest_bytes = len;
 	r->summary.sealed = ckpt_manifest_is_sealed(m);
 	r->summary.packed = ckpt_manifest_is_packed(m);
-	if (len > CKPT_MANIFEST_EMBED_MAX) {
-		ckpt_hex(r->summary.manifest_sha256, CKPT_SHA256_LEN, key + strlen(key));
-		rc = ckpt_objects_put(s->objects, key, data, len, NULL);
-		return rc == -EEXIST ? 0 : rc; // the same bytes: the key is their digest
-	}
+	if (len > CKPT_MANIFEST_EMBED_MAX)
+		return put_object(o, step, r, data, len);
 	r->manifest = malloc(len);
 	if (!r->manifest)
 		return -ENOMEM;
@@ -251,8 +322,10 @@ int ckpt_push_older_pack(struct ckpt_push_older *o, struct ckpt_step *step, stru
 
 	if (!rc && !is_kept && !(ckpt_push_is_in_packs(m) && may_be_named(step, m)))
 		rc = make_packed(o, step, how, pack, pack_arg, &m);
+	if (!rc)
+		remove_object(o, step->store, m);
 	if (!rc && memcmp(r->summary.manifest_sha256, ckpt_manifest_sha256(m), CKPT_SHA256_LEN))
-		rc = put_manifest(step->store, m, r);
+		rc = put_manifest(o, step, m, r);
 	if (!rc) {
 		keep(o, step, r->summary.version, m);
 		*ret_manifest = TAKE_PTR(m);

@@ -27,6 +27,12 @@ struct ckpt_push_older {
 	uint32_t version;
 	struct ckpt_manifest *m; // NULL: none was
 	struct ckpt_packing packing;
+	// Its manifest is an object that was put here (m/): until its entry is read nobody else names it. session "": there is none.
+	struct ckpt_push_object {
+		char session[CKPT_UUID_LEN + 1];
+		uint32_t version;
+		uint8_t sha256[CKPT_SHA256_LEN];
+	} object;
 	struct ckpt_push_passed *passed; // malloc'ed
 	size_t passed_count, passed_cap;
 };
@@ -43,7 +49,7 @@ int ckpt_push_older_pack(struct ckpt_push_older *o, struct ckpt_step *step, stru
 			 struct ckpt_manifest **ret_manifest);
 // No older version of this step is to be sent any more: the log names all packs that were made for it, which are not pinned any more. NULL: of any step.
 void ckpt_push_older_sent(struct ckpt_push_older *o, const char *session);
-// It is not sent, because of this error, which is told. 0, -ENOMEM.
+// It is not sent, because of this error, which is told; a manifest that was put for it is removed. Takes acts_lock. 0, -ENOMEM.
 int ckpt_push_older_pass(struct ckpt_push_older *o, struct ckpt_step *step, uint32_t version, int error);
 // All files with bytes are in packs.
 bool ckpt_push_is_in_packs(const struct ckpt_manifest *m);

@@ -495,6 +495,7 @@ END_TEST
 static ssize_t (*real_pwrite)(int fd, const void *buf, size_t len, off_t at);
 static const char *full_dir;        // has no room for a pack; atomic
 static unsigned packs_without_room; // atomic
+static int without_room = -ENOSPC;
 
 static ssize_t pwrite_where_room_is(int fd, const void *buf, size_t len, off_t at)
 {
@@ -505,7 +506,7 @@ static ssize_t pwrite_where_room_is(int fd, const void *buf, size_t len, off_t a
 	if (full && len > 8 && !memcmp(buf, "ckpt-pak", 8) && readlink(of, path, sizeof(path) - 1) > 0 &&
 	    !strncmp(path, full, strlen(full))) {
 		__atomic_add_fetch(&packs_without_room, 1, __ATOMIC_RELAXED);
-		return -ENOSPC;
+		return without_room;
 	}
 	return real_pwrite(fd, buf, len, at);
 }
@@ -598,6 +599,94 @@ START_TEST(version_in_condemned_packs_is_packed_again)
 	check_elsewhere(OTHER, "1,2,");
 	ck_assert_str_eq(texts(&b, OTHER), "1,2,");
 	ck_assert_uint_eq(ckpt_save_errors(b.store, OTHER), 0);
+}
+END_TEST
+
+enum { MANY_FILES = 1200 };
+
+static int remove_it(void *arg, const char *key, const struct ckpt_object *object)
+{
+	const struct node *n = arg;
+
+	(void)object;
+	return ckpt_objects_remove(ckpt_near_here(n->store->objects), key);
+}
+
+struct manifests {
+	struct ckpt_step *step;
+	unsigned count, unnamed;
+};
+
+static int look_at_manifest(void *arg, const char *key, const struct ckpt_object *object)
+{
+	struct manifests *all = arg;
+	bool named = false;
+
+	(void)object;
+	for (uint32_t v = 1; v <= VERSIONS_MAX && !named; v++) {
+		char hex[CKPT_SHA256_HEX_LEN + 1] = "";
+		struct ckpt_record r;
+
+		if (ckpt_step_record(all->step, v, &r))
+			continue;
+		ckpt_hex(r.summary.manifest_sha256, CKPT_SHA256_LEN, hex);
+		named = !strcmp(key + strlen("m/"), hex);
+		ckpt_record_done(&r);
+	}
+	all->count++;
+	all->unnamed += !named;
+	return 0;
+}
+
+static struct manifests manifests_of(const struct node *n, const char *name)
+{
+	struct manifests all = {.step = find(n, name)};
+
+	ck_ok(ckpt_objects_list(ckpt_near_here(n->store->objects), "m/", NULL, look_at_manifest, &all));
+	ckpt_step_unref(all.step);
+	return all;
+}
+
+static bool is_packed(const struct node *n, const char *name)
+{
+	struct ckpt_step *step = find(n, name);
+	struct ckpt_version *v = ckpt_step_version(step);
+	bool is = v->is.packed;
+
+	ckpt_version_unref(v);
+	ckpt_step_unref(step);
+	return is;
+}
+
+// An attempt that did not get to the remote has made it. Then the packs are lost, so that it is passed over.
+START_TEST(manifest_of_a_version_that_is_passed_over_is_removed)
+{
+	struct ckpt_step *step = ckpt_staged_begin(b.store, OTHER);
+	char path[64];
+
+	close(ckpt_staged_put(step, "config.json", "1"));
+	for (unsigned i = 0; i < MANY_FILES; i++) {
+		snprintf(path, sizeof(path), "file-with-a-name-that-takes-some-bytes-%u", i);
+		close(ckpt_staged_put(step, path, "x"));
+	}
+	ck_ok(ckpt_commit(step, &ckpt_staged_plain));
+	ckpt_step_unref(step);
+	edit_later(&b, OTHER, "config.json", "2", 60 * S_NS);
+	ck_assert_uint_eq(manifests_of(&b, OTHER).unnamed, 0);
+	real_pwrite = ckpt_hooks.pwrite;
+	without_room = -ETIMEDOUT;
+	ckpt_hook_set(pwrite, pwrite_where_room_is);
+	__atomic_store_n(&full_dir, remote_dir, __ATOMIC_RELAXED);
+	work(&b);
+	WAIT_UNTIL(is_packed(&b, OTHER) && manifests_of(&b, OTHER).unnamed);
+	WAIT_UNTIL(__atomic_load_n(&packs_without_room, __ATOMIC_RELAXED));
+	ck_ok(ckpt_objects_list(ckpt_near_here(b.store->objects), "packs/", NULL, remove_it, &b));
+	__atomic_store_n(&full_dir, NULL, __ATOMIC_RELAXED);
+	push_all(&b);
+	ck_assert_uint_ge(ckpt_save_errors(b.store, "version 1 is not uploaded"), 1);
+	ck_assert_uint_ge(manifests_of(&b, OTHER).count, 1);
+	ck_assert_uint_eq(manifests_of(&b, OTHER).unnamed, 0);
+	ckpt_hook_set(pwrite, real_pwrite);
 }
 END_TEST
 
@@ -919,6 +1008,7 @@ int main(void)
 	tcase_add_test(tcase, damaged_save_that_was_replaced_is_passed_over);
 	tcase_add_loop_test(tcase, save_that_was_replaced_waits_for_room_and_its_successor_for_it, 0, 2);
 	tcase_add_loop_test(tcase, version_whose_files_are_gone_is_passed_over, 0, 2);
+	tcase_add_test(tcase, manifest_of_a_version_that_is_passed_over_is_removed);
 	tcase_add_test(tcase, version_that_is_thinned_while_it_is_read_is_no_damage);
 	tcase_add_loop_test(tcase, version_in_condemned_packs_is_packed_again, 0, (EDITED | COLD) + 1);
 	tcase_add_loop_test(tcase, versions_that_lack_another_nodes_change_are_not_sent, 0, WAYS);
