@@ -4,13 +4,13 @@
 #include "core/base/util.h"
 #include "core/codec/codec.h"
 #include "core/cold/chunk_reader.h"
+#include "core/cold/condemned_chunks.h"
 #include "core/cold/dedupe.h"
 #include "core/cold/earlier.h"
 #include "core/cold/packing.h"
 #include "core/cold/plan.h"
 #include "core/record/event.h"
 #include "core/save/edit.h"
-#include "core/state/condemned.h"
 #include "core/step/errlog.h"
 #include "core/step/store.h"
 #include "core/tier/encode.h"
@@ -315,22 +315,6 @@ static int take_early(struct cooling *c, const struct ckpt_chunk *chunk)
 
 // --- Files --------------------------------------------------------------------------------------------------------------
 
-// By what the manifest says of a chunk, or base.
-static bool is_condemned(const struct cooling *c, const struct ckpt_chunk *chunk)
-{
-	struct ckpt_chunk base;
-	struct ckpt_pack pack;
-	bool is;
-
-	ckpt_manifest_pack(c->m, chunk->pack - 1, &pack);
-	is = ckpt_journal_pack_condemned(c->step->store->journal, pack.id);
-	for (uint32_t i = 0; i < chunk->base_count && !is; i++) {
-		ckpt_manifest_base(c->m, chunk->base - 1 + i, &base);
-		is = is_condemned(c, &base);
-	}
-	return is;
-}
-
 // From the raw file; fd < 0: there is none, and the pack is read, even a condemned one. -EBADMSG: the bytes are not what was sealed.
 static int read_plain(struct cooling *c, int fd, uint64_t at, const struct ckpt_chunk *chunk)
 {
@@ -358,7 +342,7 @@ static int cool_chunk(struct cooling *c, int fd, uint64_t at, uint32_t row)
 	int rc;
 
 	ckpt_manifest_chunk(c->m, row, &chunk);
-	if (c->older && chunk.pack && !is_condemned(c, &chunk))
+	if (c->older && chunk.pack && !ckpt_chunk_is_condemned(c->step->store, c->m, &chunk))
 		return 0; // it stays where it is
 	if (ckpt_packing_find(&c->packing, chunk.id)) {
 		c->done->deduplicated_bytes += chunk.bytes;
@@ -741,7 +725,7 @@ int ckpt_cool_older(struct ckpt_step *step, struct ckpt_manifest *m, const struc
 	if (rc)
 		return rc;
 	c.m = ckpt_manifest_ref(m);
-	c.anew = ckpt_journal_names_condemned(step->store->journal, m, false);
+	c.anew = ckpt_any_pack_is_condemned(step->store, m);
 	rc = cool_older(&c, ret_manifest);
 	ckpt_lock_drop(&ckpt_cool_turn_of(step->store)->lock);
 	if (!rc) {
