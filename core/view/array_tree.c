@@ -2,14 +2,13 @@
 
 #include "core/base/hash.h"
 #include "core/base/util.h"
+#include "core/limits.h"
 #include "core/view/array_name.h"
 #include "core/view/npy_view.h"
 
 #include <limits.h>
 #include <stdio.h>
 #include <sys/random.h>
-
-#define TEXT_MAX ((size_t)UINT32_MAX)
 
 struct item {
 	uint32_t text; // offset in the heap
@@ -55,11 +54,22 @@ static uint32_t *find_slot(const struct ckpt_array_tree *t, uint32_t folder, con
 	return &t->slots[at];
 }
 
+// ckpt_grow() in the room that the tree has.
+static int grow(struct ckpt_array_tree *t, void *items, size_t *cap, size_t need, size_t item_bytes)
+{
+	if (need > *cap && ckpt_array_tree_bytes(t) + MAX(*cap, need - *cap) * item_bytes > CKPT_ARRAY_TREE_BYTES_MAX)
+		return -EFBIG;
+	return ckpt_grow(items, cap, need, item_bytes);
+}
+
 static int grow_slots(struct ckpt_array_tree *t)
 {
 	size_t count = t->slot_count ? t->slot_count * 2 : 64;
-	uint32_t *slots = count <= SIZE_MAX / sizeof(*slots) ? malloc(count * sizeof(*slots)) : NULL;
+	uint32_t *slots;
 
+	if (ckpt_array_tree_bytes(t) + (count - t->slot_count) * sizeof(*slots) > CKPT_ARRAY_TREE_BYTES_MAX)
+		return -EFBIG;
+	slots = malloc(count * sizeof(*slots));
 	if (!slots)
 		return -ENOMEM;
 	memset(slots, 0xff, count * sizeof(*slots));
@@ -76,8 +86,10 @@ static int grow_slots(struct ckpt_array_tree *t)
 
 static int add_text(struct ckpt_array_tree *t, const char *name, size_t len, uint32_t *ret_text)
 {
-	if (t->heap_len + len + 1 > TEXT_MAX || ckpt_grow((void **)&t->heap, &t->heap_cap, t->heap_len + len + 1, 1))
-		return -ENOMEM;
+	int rc = grow(t, &t->heap, &t->heap_cap, t->heap_len + len + 1, 1);
+
+	if (rc)
+		return rc;
 	memcpy(t->heap + t->heap_len, name, len);
 	t->heap[t->heap_len + len] = '\0';
 	*ret_text = (uint32_t)t->heap_len;
@@ -87,9 +99,11 @@ static int add_text(struct ckpt_array_tree *t, const char *name, size_t len, uin
 
 static int add_item(struct ckpt_array_tree *t, struct item item, enum ckpt_array_tree_type type)
 {
-	if (ckpt_grow((void **)&t->items, &t->cap, t->count + 1, sizeof(*t->items)) ||
-	    ckpt_grow((void **)&t->types, &t->types_cap, t->count + 1, 1))
-		return -ENOMEM;
+	int rc = grow(t, &t->items, &t->cap, t->count + 1, sizeof(*t->items))
+			 ?: grow(t, &t->types, &t->types_cap, t->count + 1, 1);
+
+	if (rc)
+		return rc;
 	t->types[t->count] = (uint8_t)type;
 	t->items[t->count++] = item;
 	return 0;
@@ -116,7 +130,7 @@ static int add_name(struct ckpt_array_tree *t, uint32_t folder, const char *name
 
 // The items of the components of a path that was added: their texts serve once more.
 struct way {
-	uint32_t at[PATH_MAX / 2];
+	uint32_t at[CKPT_DEPTH_MAX];
 	size_t count;
 };
 
@@ -182,7 +196,7 @@ static int add_whole(struct adding *a, size_t i)
 	file = ckpt_array_path(array.name);
 	if (!folder || !file || asprintf(&path, "%s%s%s", folder, *folder ? "/" : "", file) < 0)
 		return -ENOMEM;
-	if (strlen(path) >= PATH_MAX)
+	if (strlen(path) >= PATH_MAX || components_of(path) > CKPT_DEPTH_MAX)
 		return 0;
 	rc = add_path(a->t, path, (uint32_t)i, NULL, 0, &a->way);
 	if (!rc)
@@ -192,7 +206,7 @@ static int add_whole(struct adding *a, size_t i)
 
 static void find_way(struct adding *a, uint32_t leaf)
 {
-	uint32_t up[PATH_MAX / 2];
+	uint32_t up[CKPT_DEPTH_MAX];
 	size_t n = 0;
 
 	for (uint32_t at = leaf; at != CKPT_ARRAY_TREE_TOP; at = a->t->items[at].folder)

@@ -4,6 +4,7 @@
 
 #include "core/array/catalog_format.h"
 #include "core/base/util.h"
+#include "core/limits.h"
 #include "core/view/array_name.h"
 
 #include <stdio.h>
@@ -137,7 +138,7 @@ START_TEST(a_folder_never_has_the_name_of_a_file)
 }
 END_TEST
 
-// A name of slashes alone, or of more bytes than a path has, is in no folder and breaks nothing.
+// A name of slashes alone, or of more bytes or components than a path may have, is in no folder and breaks nothing.
 START_TEST(names_that_no_path_has_are_left_out)
 {
 	char *slashes = malloc(65536), *deep = malloc(4001);
@@ -153,10 +154,7 @@ START_TEST(names_that_no_path_has_are_left_out)
 	add(".", "", NULL);
 	ck_ok(ckpt_array_tree_new(c, &t));
 	ck_assert_int_eq(at("%00.npy"), 2);
-	ck_assert_int_eq(at("a"), -2);
-	strcpy(slashes, deep);
-	strcat(slashes, ".npy");
-	ck_assert_int_eq(at(slashes), 1);
+	ck_assert_int_eq(at("a"), -1);
 	free(slashes);
 	free(deep);
 }
@@ -170,6 +168,54 @@ START_TEST(no_array_at_all)
 	ck_assert_uint_eq(walk(CKPT_ARRAY_TREE_TOP, "", &arrays), 1);
 	ck_assert_int_eq(at("index.json"), -3);
 	ck_assert_int_eq(at("x.npy"), -1);
+}
+END_TEST
+
+// `count` components, of which the first is a number.
+static void fill_path(char *name, unsigned first, unsigned count)
+{
+	size_t len = (size_t)sprintf(name, "%06u", first);
+
+	for (unsigned i = 1; i < count; i++)
+		len += (size_t)sprintf(name + len, "/a");
+}
+
+START_TEST(a_path_has_as_many_components_as_one_of_a_file)
+{
+	char name[512], path[512];
+
+	fill_path(name, 1, CKPT_DEPTH_MAX);
+	add(".", name, NULL);
+	fill_path(name, 2, CKPT_DEPTH_MAX + 1);
+	add(".", name, NULL);
+	fill_path(name, 3, CKPT_DEPTH_MAX); // with its folder one too many
+	add("f", name, NULL);
+	fill_path(name, 4, CKPT_DEPTH_MAX - 1);
+	add("f", name, NULL);
+	ck_ok(ckpt_array_tree_new(c, &t));
+	fill_path(path, 1, CKPT_DEPTH_MAX);
+	ck_assert_int_eq(at(strcat(path, ".npy")), 0);
+	ck_assert_int_eq(at("000002"), -1);
+	ck_assert_int_eq(at("000003"), -1);
+	ck_assert_int_eq(at("f/000003"), -1);
+	fill_path(path, 4, CKPT_DEPTH_MAX - 1);
+	ck_assert_int_eq(at(strcat(path, ".npy")), 3);
+}
+END_TEST
+
+#define DEEP_ONES 150000
+
+START_TEST(names_have_memory_up_to_a_limit)
+{
+	char name[512];
+
+	for (unsigned i = 0; i < DEEP_ONES; i++) {
+		fill_path(name, i, CKPT_DEPTH_MAX);
+		add(".", name, NULL);
+	}
+	ck_assert_uint_eq(ckpt_catalog_count(c), DEEP_ONES);
+	ck_assert_int_eq(ckpt_array_tree_new(c, &t), -EFBIG);
+	ck_assert_ptr_null(t);
 }
 END_TEST
 
@@ -205,6 +251,8 @@ int main(void)
 	tcase_add_test(tc, arrays_are_at_their_whole_paths_and_at_their_names);
 	tcase_add_test(tc, a_folder_never_has_the_name_of_a_file);
 	tcase_add_test(tc, names_that_no_path_has_are_left_out);
+	tcase_add_test(tc, a_path_has_as_many_components_as_one_of_a_file);
+	tcase_add_test(tc, names_have_memory_up_to_a_limit);
 	tcase_add_test(tc, no_array_at_all);
 	tcase_add_test(tc, many_names_cost_a_few_bytes_and_steps_each);
 	suite_add_tcase(suite, tc);
