@@ -93,8 +93,9 @@ static inline int control_refusal(const struct node *n)
 
 // True: a name in a directory is that of a step's arrays, and no entry of the step.
 bool control_arrays_stands(struct ckpt_fs *fs, struct node *dir, const char *name);
-// True: a question about n needs no reading. In the directory of a step: one about its arrays.
-bool control_arrays_ready(struct ckpt_fs *fs, struct node *n);
+// True: a question about n, or about this name in it, needs no reading and looks through no array. In the directory of a step: one about
+// its arrays.
+bool control_arrays_ready(struct ckpt_fs *fs, struct node *n, const char *name);
 // .arrays in the directory of a step, with one more lookup. -ENOENT: the step is not committed.
 int control_arrays_dir(struct ckpt_fs *fs, struct node *dir, struct node **ret_node);
 // As control_lookup(), control_each() and control_attr().

@@ -92,11 +92,24 @@ static mode_t type_of(const struct ckpt_array_tree *t, uint32_t at)
 	return ckpt_array_tree_type(t, at) == CKPT_ARRAY_TREE_FOLDER ? S_IFDIR : S_IFREG;
 }
 
-static uint64_t number_of(const struct ckpt_array_dir *s, const char *path, mode_t type)
+// Names come from outside, and anybody may see the numbers. The digest has a secret key, so that nobody can choose two names that share one,
+// and with it a node and its pages. A version is known by its manifest, as its number may come again (array_cache.c).
+static uint64_t number_of(const struct ckpt_fs *fs, const struct ckpt_array_dir *s, const char *path, mode_t type)
 {
-	uint64_t seed = ckpt_array_dir_step(s)->incarnation * UINT64_C(0x9e3779b97f4a7c15);
+	uint64_t incarnation = ckpt_array_dir_step(s)->incarnation, number;
+	uint8_t version[CKPT_SHA256_LEN] = {0}, digest[CKPT_SHA256_LEN];
+	struct ckpt_sha256 sum;
 
-	return ckpt_checksum(path, strlen(path), S_ISDIR(type) ? seed : seed + ckpt_array_dir_version(s));
+	if (!S_ISDIR(type))
+		memcpy(version, ckpt_array_dir_version(s)->is.manifest_sha256, sizeof(version));
+	ckpt_sha256_begin(&sum);
+	ckpt_sha256_add(&sum, fs->array_key, sizeof(fs->array_key));
+	ckpt_sha256_add(&sum, &incarnation, sizeof(incarnation));
+	ckpt_sha256_add(&sum, version, sizeof(version));
+	ckpt_sha256_add(&sum, path, strlen(path));
+	ckpt_sha256_end(&sum, digest);
+	memcpy(&number, digest, sizeof(number));
+	return number;
 }
 
 // n, or what has this name in it.
@@ -116,7 +129,7 @@ static int find(struct ckpt_fs *fs, struct node *n, const char *name, struct fou
 	}
 	ret_found->set = s;
 	ret_found->type = type_of(ckpt_array_dir_tree(s), ret_found->at);
-	ret_found->number = number_of(s, path, ret_found->type);
+	ret_found->number = number_of(fs, s, path, ret_found->type);
 	return 0;
 }
 
@@ -128,11 +141,22 @@ static int find_node(struct ckpt_fs *fs, struct node *n, struct found *ret_found
 	return rc ? rc : ret_found->type != n->type || ret_found->number != n->number ? -ESTALE : 0;
 }
 
-bool control_arrays_ready(struct ckpt_fs *fs, struct node *n)
+// A path that is not there needs nothing: that is the answer.
+static bool knows(struct ckpt_fs *fs, struct node *n, const char *name, const struct ckpt_array_dir *s)
+{
+	char path[PATH_MAX] = "";
+	uint32_t at;
+
+	if (control_is_array(n) && control_path(fs, n, name, CONTROL_ARRAYS, path))
+		return true;
+	return ckpt_array_tree_find(ckpt_array_dir_tree(s), path, &at) || ckpt_array_dir_knows(s, at);
+}
+
+bool control_arrays_ready(struct ckpt_fs *fs, struct node *n, const char *name)
 {
 	struct ckpt_step *step = step_of(fs, n);
 	struct ckpt_array_dir *s = NULL;
-	bool ready = !step || !ckpt_array_cache_get(fs->arrays, step, true, &s);
+	bool ready = !step || (!ckpt_array_cache_get(fs->arrays, step, true, &s) && knows(fs, n, name, s));
 
 	ckpt_array_dir_unref(s);
 	ckpt_step_unref(step);
@@ -161,7 +185,8 @@ int control_arrays_dir(struct ckpt_fs *fs, struct node *dir, struct node **ret_n
 
 	if (rc)
 		return rc;
-	rc = node_get(fs, SPACE_ARRAYS, number_of(s, "", S_IFDIR), S_IFDIR, dir, CONTROL_ARRAYS_NAME, NULL, ret_node);
+	rc = node_get(fs, SPACE_ARRAYS, number_of(fs, s, "", S_IFDIR), S_IFDIR, dir, CONTROL_ARRAYS_NAME, NULL,
+		      ret_node);
 	ckpt_array_dir_unref(s);
 	return rc;
 }
@@ -194,7 +219,7 @@ int control_arrays_each(struct ckpt_fs *fs, struct node *dir, control_name_fn *f
 		mode_t type = type_of(ckpt_array_dir_tree(f.set), at);
 
 		if ((size_t)snprintf(path + len, sizeof(path) - len, "%s", name) < sizeof(path) - len)
-			rc = fn(arg, name, type, number_of(f.set, path, type));
+			rc = fn(arg, name, type, number_of(fs, f.set, path, type));
 	}
 	return rc;
 }

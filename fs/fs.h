@@ -48,6 +48,7 @@ struct ckpt_fs {
 	struct look_again *look_again;
 	struct ckpt_array_cache *arrays;    // those of steps
 	struct ckpt_array_pool *array_pool; // and their open files
+	uint8_t array_key[16];              // of their numbers: a secret of this mount
 	struct hooks *hooks;                // NULL: no program is run after commits
 	mode_t umask;                       // of who mounted
 	struct decider *decider;

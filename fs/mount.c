@@ -491,6 +491,8 @@ static int open_store(struct ckpt_fs *fs)
 	fs->array_pool = ckpt_array_pool_new(CKPT_ARRAY_POOL_BYTES);
 	if (!fs->nodes || !fs->drafts || !fs->look_again || !fs->decider || !fs->arrays || !fs->array_pool)
 		return mount_fail(-ENOMEM, NULL, "out of memory");
+	if (ckpt_sys.random(fs->array_key, sizeof(fs->array_key)))
+		return mount_fail(-EIO, NULL, "the kernel gives no random numbers");
 	fs->store->calls.decided = decider_known;
 	fs->store->calls.decided_arg = fs->decider;
 	return ckpt_store_work_behind(fs->store) || hooks_start(fs)

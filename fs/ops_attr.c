@@ -51,7 +51,7 @@ void op_getattr(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 	struct call c = {.run = run_getattr, .req = req, .fs = fs, .node = node_of(fs, ino)};
 
 	(void)fi;
-	if (control_is_array(c.node) && !control_arrays_ready(fs, c.node))
+	if (control_is_array(c.node) && !control_arrays_ready(fs, c.node, NULL))
 		call_detach(&c);
 	else
 		reply_attr(fs, req, c.node);
@@ -84,7 +84,7 @@ void op_access(fuse_req_t req, fuse_ino_t ino, int mask)
 	struct ckpt_fs *fs = fs_of(req);
 	struct call c = {.run = run_access, .req = req, .fs = fs, .node = node_of(fs, ino), .flags = mask};
 
-	if (control_is_array(c.node) && !control_arrays_ready(fs, c.node))
+	if (control_is_array(c.node) && !control_arrays_ready(fs, c.node, NULL))
 		call_detach(&c);
 	else
 		run_access(&c);

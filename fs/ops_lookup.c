@@ -354,7 +354,7 @@ static void run_lookup(struct call *c)
 static bool waits_for_headers(struct ckpt_fs *fs, struct node *dir, const char *name)
 {
 	return (control_is_array(dir) || (!strcmp(name, CONTROL_ARRAYS_NAME) && node_is_top(dir))) &&
-	       !control_arrays_ready(fs, dir);
+	       !control_arrays_ready(fs, dir, name);
 }
 
 void op_lookup(fuse_req_t req, fuse_ino_t parent, const char *name)

@@ -6,13 +6,13 @@
 #define STACK_BYTES ((size_t)8 << 20)
 
 // States: under way (set NULL, not failed), ready (set), failed. A slot is in the list while it is one of the first two. Invariants:
-//   1. Two slots of the list are not of one version.
+//   1. Two slots of the list are not of one version. Its number is not enough: the remote's log gives one to another version, too.
 //   2. bytes is the sum of those of the ready slots in the list.
 struct slot {
 	struct slot *next; // the one that was used last first
 	uint64_t incarnation;
-	uint32_t version;
-	unsigned users; // who waits for it, and the list
+	struct ckpt_version *version; // a reference
+	unsigned users;               // who waits for it, and the list
 	int failed;
 	struct ckpt_array_dir *set; // a reference; NULL: under way
 	size_t bytes;
@@ -42,6 +42,7 @@ static void free_slots(struct slot *s)
 	for (struct slot *next; s; s = next) {
 		next = s->next;
 		ckpt_array_dir_unref(s->set);
+		ckpt_version_unref(s->version);
 		free(s);
 	}
 }
@@ -56,11 +57,16 @@ void ckpt_array_cache_free(struct ckpt_array_cache *c)
 	free(c);
 }
 
-static struct slot **find_locked(struct ckpt_array_cache *c, uint64_t incarnation, uint32_t version)
+static bool is_same(const struct ckpt_summary *a, const struct ckpt_summary *b)
 {
-	struct slot **at = &c->first;
+	return a->version == b->version && !memcmp(a->nonce, b->nonce, sizeof(a->nonce)) &&
+	       !memcmp(a->manifest_sha256, b->manifest_sha256, sizeof(a->manifest_sha256));
+}
 
-	while (*at && ((*at)->incarnation != incarnation || (*at)->version != version))
+// From this slot on.
+static struct slot **find_locked(struct slot **at, uint64_t incarnation, const struct ckpt_version *version)
+{
+	while (*at && ((*at)->incarnation != incarnation || !is_same(&(*at)->version->is, &version->is)))
 		at = &(*at)->next;
 	return at;
 }
@@ -161,6 +167,7 @@ static int make(struct ckpt_array_cache *c, struct ckpt_step *step, struct slot 
 	struct ckpt_array_dir *set = NULL;
 	int rc = make_set(step, &set);
 	struct slot *gone, *mine = NULL, **at, **other;
+	CLEANUP_VERSION struct ckpt_version *was = NULL;
 
 	ckpt_lock_take(&c->lock);
 	at = &c->first;
@@ -172,15 +179,14 @@ static int make(struct ckpt_array_cache *c, struct ckpt_step *step, struct slot 
 		c->bytes += s->bytes;
 		put_first_locked(c, at);
 		// The version may be a newer one than was asked for, which has a slot by now.
-		at = &c->first->next;
-		s->version = 0;
-		other = find_locked(c, s->incarnation, ckpt_array_dir_version(set));
+		was = s->version;
+		s->version = ckpt_version_ref(ckpt_array_dir_version(set));
+		other = find_locked(&s->next, s->incarnation, s->version);
 		if (*other) {
 			c->first = s->next;
 			c->bytes -= s->bytes;
 			mine = leave_locked(s);
 		}
-		s->version = ckpt_array_dir_version(set);
 	} else {
 		s->failed = rc;
 		*at = s->next;
@@ -204,9 +210,9 @@ int ckpt_array_cache_get(struct ckpt_array_cache *c, struct ckpt_step *step, boo
 
 	if (!s)
 		return -ENOMEM;
-	*s = (struct slot){.incarnation = step->incarnation, .version = v->is.version, .users = 1};
+	*s = (struct slot){.incarnation = step->incarnation, .version = TAKE_PTR(v), .users = 1};
 	ckpt_lock_take(&c->lock);
-	at = find_locked(c, s->incarnation, s->version);
+	at = find_locked(&c->first, s->incarnation, s->version);
 	if (*at) {
 		struct slot *found = *at;
 
@@ -226,7 +232,7 @@ int ckpt_array_cache_get(struct ckpt_array_cache *c, struct ckpt_step *step, boo
 		return make(c, step, mine, ret_set);
 	}
 	ckpt_lock_drop(&c->lock);
-	free(s);
+	free_slots(s);
 	free_slots(gone);
 	return rc;
 }

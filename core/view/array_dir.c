@@ -8,6 +8,9 @@
 #include "core/view/npy_view.h"
 #include "core/view/step_arrays.h"
 
+#include <limits.h>
+#include <stdio.h>
+
 #define READ_BITS 0444u
 #define SEARCH_BITS 0111u
 #define UNKNOWN 0xffffu
@@ -24,6 +27,7 @@ struct ckpt_array_dir {
 		modes; // of each array, and behind them of all: as the version has them; UNKNOWN: not computed yet; atomic
 	struct ckpt_lock lock;
 	struct ckpt_array_index *index; // guarded by lock; NULL: not computed yet
+	uint64_t index_bytes;           // 0: the same; atomic
 };
 
 // --- Rights -----------------------------------------------------------------------------------------------------------
@@ -31,8 +35,11 @@ struct ckpt_array_dir {
 struct rights {
 	struct ckpt_array_dir *s;
 	const struct ckpt_summary *top;
+	bool keeps;
 	uint32_t folder; // of the file before, and
 	unsigned folder_bits;
+	uint32_t tree; // the entry that is that of the array without pieces before, and
+	unsigned tree_bits;
 };
 
 // The bits of an entry that count, moved to where a file has the right to read.
@@ -76,6 +83,38 @@ static unsigned mode_of_file(struct rights *r, const char *path)
 	return bits & bits_above(r, parent);
 }
 
+static int count_file(void *arg, const char *path, uint64_t bytes)
+{
+	struct rights *r = arg;
+
+	(void)bytes;
+	r->tree_bits &= mode_of_file(r, path);
+	return !r->tree_bits;
+}
+
+// Of an array without pieces, whose metadata is in its tree.
+static unsigned mode_of_tree(struct rights *r, const char *tree)
+{
+	const struct ckpt_catalog_files *files = ckpt_array_dir_files(r->s);
+	char path[PATH_MAX] = "";
+	uint32_t index = 0;
+
+	if (strcmp(tree, ".") != 0)
+		snprintf(path, sizeof(path), "%s", tree);
+	while (ckpt_manifest_lookup(r->s->m, path, &index) && *path) {
+		char *slash = strrchr(path, '/');
+
+		*(slash ? slash : path) = '\0';
+	}
+	if (r->tree == index)
+		return r->tree_bits;
+	r->tree = index;
+	r->tree_bits = READ_BITS;
+	if (files->each(files->arg, path, count_file, r))
+		r->tree_bits = 0;
+	return r->tree_bits;
+}
+
 static unsigned mode_of_array(struct rights *r, size_t array)
 {
 	const struct ckpt_catalog *c = ckpt_array_dir_catalog(r->s);
@@ -84,6 +123,8 @@ static unsigned mode_of_array(struct rights *r, size_t array)
 	unsigned bits = READ_BITS;
 
 	ckpt_catalog_get(c, array, &a);
+	if (!a.pieces)
+		return mode_of_tree(r, a.tree);
 	for (size_t k = 0; k < a.pieces && bits; k++) {
 		struct ckpt_piece p;
 
@@ -95,14 +136,31 @@ static unsigned mode_of_array(struct rights *r, size_t array)
 	return bits;
 }
 
-// Of what the index tells: names are in the files of the pieces, or in files that are beside them.
+// Kept for the version; what was changed since is looked at each time, and becomes a version soon.
+static unsigned mode_kept(const struct ckpt_array_dir *s, size_t array)
+{
+	return ckpt_attributes_any(s->step) ? UNKNOWN : __atomic_load_n(&s->modes[array], __ATOMIC_RELAXED);
+}
+
+static void keep_mode(struct ckpt_array_dir *s, size_t array, unsigned bits)
+{
+	if (!ckpt_attributes_any(s->step))
+		__atomic_store_n(&s->modes[array], (uint16_t)bits, __ATOMIC_RELAXED);
+}
+
+// Of what the index tells: names are in the files of the pieces, or in files that are beside them. That of each array is known then.
 static unsigned mode_of_all(struct rights *r)
 {
 	const struct ckpt_catalog *c = ckpt_array_dir_catalog(r->s);
 	unsigned bits = READ_BITS;
 
-	for (size_t i = 0; i < ckpt_catalog_count(c) && bits; i++)
-		bits &= mode_of_array(r, i);
+	for (size_t i = 0; i < ckpt_catalog_count(c) && (bits || r->keeps); i++) {
+		unsigned one = mode_of_array(r, i);
+
+		if (r->keeps)
+			keep_mode(r->s, i, one);
+		bits &= one;
+	}
 	for (size_t i = 0; i < ckpt_catalog_faults(c) && bits; i++) {
 		struct ckpt_catalog_fault f;
 
@@ -112,19 +170,18 @@ static unsigned mode_of_all(struct rights *r)
 	return bits;
 }
 
-// Kept for the version; what was changed since is looked at each time, and becomes a version soon.
 static unsigned mode_of(struct ckpt_array_dir *s, size_t array, const struct ckpt_summary *top)
 {
 	size_t count = ckpt_catalog_count(ckpt_array_dir_catalog(s));
-	struct rights r = {.s = s, .top = top, .folder = NO_FOLDER};
-	bool keeps = !ckpt_attributes_any(s->step);
-	unsigned bits = keeps ? __atomic_load_n(&s->modes[array], __ATOMIC_RELAXED) : UNKNOWN;
+	struct rights r = {
+		.s = s, .top = top, .keeps = !ckpt_attributes_any(s->step), .folder = NO_FOLDER, .tree = NO_FOLDER};
+	unsigned bits = r.keeps ? mode_kept(s, array) : UNKNOWN;
 
 	if (bits != UNKNOWN)
 		return bits;
 	bits = array == count ? mode_of_all(&r) : mode_of_array(&r, array);
-	if (keeps && !ckpt_attributes_any(s->step))
-		__atomic_store_n(&s->modes[array], (uint16_t)bits, __ATOMIC_RELAXED);
+	if (r.keeps)
+		keep_mode(s, array, bits);
 	return bits;
 }
 
@@ -135,22 +192,43 @@ static int make_index_locked(struct ckpt_array_dir *s)
 	return s->index ? 0 : ckpt_array_index_new(ckpt_array_dir_catalog(s), &s->index);
 }
 
+// Without the lock once it is known: a reader of the index holds that for long.
 static int index_bytes(struct ckpt_array_dir *s, uint64_t *ret_bytes)
 {
-	LOCK_SCOPE(&s->lock);
-	int rc = make_index_locked(s);
+	int rc;
 
-	if (!rc)
+	*ret_bytes = __atomic_load_n(&s->index_bytes, __ATOMIC_RELAXED);
+	if (*ret_bytes)
+		return 0;
+	LOCK_SCOPE(&s->lock);
+	rc = make_index_locked(s);
+	if (!rc) {
 		*ret_bytes = ckpt_array_index_bytes(s->index);
+		__atomic_store_n(&s->index_bytes, *ret_bytes, __ATOMIC_RELAXED);
+	}
 	return rc;
+}
+
+// Of a folder and the index: the place of the mode of all.
+static size_t array_of(const struct ckpt_array_dir *s, uint32_t at)
+{
+	return ckpt_array_tree_type(s->tree, at) == CKPT_ARRAY_TREE_ARRAY
+		       ? ckpt_array_tree_array(s->tree, at)
+		       : ckpt_catalog_count(ckpt_array_dir_catalog(s));
+}
+
+bool ckpt_array_dir_knows(const struct ckpt_array_dir *s, uint32_t at)
+{
+	return mode_kept(s, array_of(s, at)) != UNKNOWN &&
+	       (ckpt_array_tree_type(s->tree, at) != CKPT_ARRAY_TREE_INDEX ||
+		__atomic_load_n(&s->index_bytes, __ATOMIC_RELAXED));
 }
 
 int ckpt_array_dir_entry(struct ckpt_array_dir *s, uint32_t at, struct ckpt_entry *ret_entry)
 {
 	const struct ckpt_catalog *c = ckpt_array_dir_catalog(s);
 	enum ckpt_array_tree_type type = ckpt_array_tree_type(s->tree, at);
-	size_t all = ckpt_catalog_count(c),
-	       array = type == CKPT_ARRAY_TREE_ARRAY ? ckpt_array_tree_array(s->tree, at) : all;
+	size_t array = array_of(s, at);
 	struct ckpt_summary top = s->version->is;
 	struct ckpt_catalog_array a;
 	struct ckpt_entry e = {.nlink = 1};
@@ -273,9 +351,9 @@ size_t ckpt_array_dir_bytes(const struct ckpt_array_dir *s)
 	       ckpt_catalog_count(c) * (sizeof(uint64_t) + sizeof(*s->modes));
 }
 
-uint32_t ckpt_array_dir_version(const struct ckpt_array_dir *s)
+struct ckpt_version *ckpt_array_dir_version(const struct ckpt_array_dir *s)
 {
-	return s->version->is.version;
+	return s->version;
 }
 
 bool ckpt_array_dir_is_packed(const struct ckpt_array_dir *s)

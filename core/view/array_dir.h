@@ -4,7 +4,9 @@
 // files. It belongs to the owner and the group of the step's directory. A file or directory of another owner or group counts with the
 // bits that its owner, its group and all others have in common: nobody can tell here which of the three a reader is. index.json and the
 // listings of folders show the names of all arrays, so that they are readable by those who may read every array; who may search the step's
-// directory may search these folders. Nothing may be written. The rights follow a change of attributes in the step at once.
+// directory may search these folders. An array without pieces (a fill value, no elements) is as readable as the file that is its tree. If the
+// tree is no file, each file below it counts, as any may have the metadata: below the closest directory, if it is no directory either.
+// Nothing may be written. The rights follow a change of attributes in the step at once.
 //
 // Ownership: reference-counted. It holds its step, version and manifest: what was opened by it stays that of its version, as long as the
 // store keeps that. Threads: any. Blocks: _new() on the disk or the store; the size of index.json is computed when it is asked for first.
@@ -22,7 +24,8 @@ int ckpt_array_dir_new(struct ckpt_step *step, struct ckpt_array_dir **ret_set);
 struct ckpt_array_dir *ckpt_array_dir_ref(struct ckpt_array_dir *s);
 void ckpt_array_dir_unref(struct ckpt_array_dir *s);         // NULL is fine
 size_t ckpt_array_dir_bytes(const struct ckpt_array_dir *s); // of memory
-uint32_t ckpt_array_dir_version(const struct ckpt_array_dir *s);
+// The version that it shows; without a reference of the caller's.
+struct ckpt_version *ckpt_array_dir_version(const struct ckpt_array_dir *s);
 bool ckpt_array_dir_is_packed(const struct ckpt_array_dir *s); // the bytes of some file are in packs
 struct ckpt_step *ckpt_array_dir_step(const struct ckpt_array_dir *s);
 
@@ -35,5 +38,7 @@ struct ckpt_file;
 int ckpt_array_dir_open_file(const struct ckpt_array_dir *s, const char *path, struct ckpt_file **ret_file);
 // An item of the tree as an entry: type, mode, owner, bytes, and the time of the version. -ENOMEM.
 int ckpt_array_dir_entry(struct ckpt_array_dir *s, uint32_t at, struct ckpt_entry *ret_entry);
+// True: its entry is known, so that _entry() looks through no array.
+bool ckpt_array_dir_knows(const struct ckpt_array_dir *s, uint32_t at);
 // Part of index.json, as pread(2). One at a time, others wait.
 ssize_t ckpt_array_dir_read_index(struct ckpt_array_dir *s, void *buf, size_t len, uint64_t offset);

@@ -215,6 +215,17 @@ def test_an_edit_has_new_arrays_and_an_open_file_keeps_its_own(mount, top, commi
     assert sorted(os.listdir(top / ".arrays")) == ["a.npy", "index.json"]
 
 
+def test_nobody_can_know_the_numbers_of_nodes_before(mount, top, commit):
+    np.save(top / "a.npy", np.arange(5))
+    commit(top)
+    seen = []
+    for _ in range(2):
+        mount.umount()
+        mount.start()
+        seen.append({os.stat(top / path).st_ino for path in (".arrays", ".arrays/a.npy", ".arrays/index.json")})
+    assert len(seen[0]) == len(seen[1]) == 3 and not seen[0] & seen[1]
+
+
 # --- Rights -------------------------------------------------------------------------------------------------------------------
 
 

@@ -5,9 +5,11 @@
 
 #include "core/base/sys.h"
 #include "core/base/util.h"
+#include "core/save/amend.h"
 #include "core/save/change.h"
 #include "core/step/attributes.h"
 
+#include <endian.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <zlib.h>
@@ -165,9 +167,42 @@ START_TEST(a_version_has_a_set_of_its_own)
 	ck_ok(ckpt_save_metadata(step, CKPT_SAVE_LARGE));
 	now = set_of(step);
 	ck_assert_ptr_ne(before, now);
-	ck_assert_uint_eq(ckpt_array_dir_version(now), ckpt_array_dir_version(before) + 1);
+	ck_assert_uint_eq(ckpt_array_dir_version(now)->is.version, ckpt_array_dir_version(before)->is.version + 1);
 	ckpt_array_dir_unref(before);
 	ckpt_array_dir_unref(now);
+	ckpt_step_unref(step);
+}
+END_TEST
+
+// Another node has pushed its version of a number that is not pushed from here.
+static void give_number(struct ckpt_step *step, uint32_t number)
+{
+	struct ckpt_summary is;
+
+	LOCK_SCOPE(&step->lock);
+	is = step->version->is;
+	is.version = number;
+	ckpt_step_set_version_locked(step, &is);
+}
+
+START_TEST(a_number_that_comes_again_has_a_set_of_its_own)
+{
+	struct ckpt_step *step = saved("1000");
+	struct ckpt_array_dir *before = set_of(step), *now, *again;
+	uint32_t number = ckpt_array_dir_version(before)->is.version, at;
+
+	ck_ok(ckpt_amend_remove(step, "b.npy"));
+	give_number(step, number);
+	ck_assert_int_eq(ckpt_array_cache_get(cache, step, true, &now), -EAGAIN);
+	now = set_of(step);
+	ck_assert_ptr_ne(before, now);
+	ck_assert_uint_eq(ckpt_array_dir_version(now)->is.version, number);
+	ck_assert_int_eq(ckpt_array_tree_find(ckpt_array_dir_tree(now), "b.npy", &at), -ENOENT);
+	again = set_of(step);
+	ck_assert_ptr_eq(again, now);
+	ckpt_array_dir_unref(before);
+	ckpt_array_dir_unref(now);
+	ckpt_array_dir_unref(again);
 	ckpt_step_unref(step);
 }
 END_TEST
@@ -213,6 +248,72 @@ START_TEST(an_array_has_the_rights_of_its_file_as_they_are_now)
 	ck_assert_uint_eq(mode_of(set, "b.npy"), 0);
 	change(step, "b.npy", &(struct ckpt_attributes_new){.which = CKPT_ATTRIBUTE_MODE, .mode = 0444});
 	ck_assert_uint_eq(mode_of(set, "b.npy"), 0444);
+	ckpt_attributes_forget(step);
+	ckpt_array_dir_unref(set);
+	ckpt_step_unref(step);
+}
+END_TEST
+
+static void set_mode(struct ckpt_step *step, const char *path, uint32_t mode)
+{
+	change(step, path, &(struct ckpt_attributes_new){.which = CKPT_ATTRIBUTE_MODE, .mode = mode});
+}
+
+START_TEST(an_array_without_pieces_has_the_rights_of_its_tree)
+{
+	static const char header[] = "{\"e\":{\"dtype\":\"F32\",\"shape\":[0],\"data_offsets\":[0,0]}}  ";
+	struct ckpt_step *step = ckpt_staged_begin(s, "1000");
+	struct ckpt_array_dir *set;
+	uint64_t len = htole64(sizeof(header) - 1);
+	int fd;
+
+	put_npy(step, "a.npy");
+	fd = ckpt_staged_put(step, "e.safetensors", "");
+	ck_assert_int_eq(pwrite(fd, &len, 8, 0), 8);
+	ck_assert_int_eq(pwrite(fd, header, sizeof(header) - 1, 8), sizeof(header) - 1);
+	close(fd);
+	ck_assert(!mkdirat(step->dirfd, "z", 0755));
+	close(ckpt_staged_put(
+		step, "z/.zarray",
+		"{\"zarr_format\": 2, \"shape\": [5], \"chunks\": [5], \"dtype\": \"|u1\", \"compressor\": null, "
+		"\"fill_value\": 3, \"order\": \"C\", \"filters\": null}"));
+	ck_ok(ckpt_commit(step, &ckpt_staged_plain));
+	set = set_of(step);
+	set_mode(step, "a.npy", 0644);
+	set_mode(step, "e.safetensors", 0644);
+	set_mode(step, "z/.zarray", 0640);
+	ck_assert_uint_eq(mode_of(set, "e.safetensors/e.npy"), 0444);
+	ck_assert_uint_eq(mode_of(set, "z.npy"), 0440);
+	ck_assert_uint_eq(mode_of(set, "index.json"), 0440);
+	set_mode(step, "e.safetensors", 0600);
+	ck_assert_uint_eq(mode_of(set, "e.safetensors/e.npy"), 0400);
+	ck_assert_uint_eq(mode_of(set, "a.npy"), 0444);
+	ckpt_attributes_forget(step);
+	ckpt_array_dir_unref(set);
+	ckpt_step_unref(step);
+}
+END_TEST
+
+START_TEST(an_entry_is_known_once_it_was_asked_for)
+{
+	struct ckpt_step *step = saved("1000");
+	struct ckpt_array_dir *set = set_of(step);
+	uint32_t index = place(set, "index.json"), a = place(set, "a.npy"), b = place(set, "b.npy");
+	struct ckpt_entry e;
+
+	ck_assert(!ckpt_array_dir_knows(set, a));
+	ck_ok(ckpt_array_dir_entry(set, a, &e));
+	ck_assert(ckpt_array_dir_knows(set, a));
+	ck_assert(!ckpt_array_dir_knows(set, b));
+	ck_assert(!ckpt_array_dir_knows(set, CKPT_ARRAY_TREE_TOP));
+	ck_ok(ckpt_array_dir_entry(set, CKPT_ARRAY_TREE_TOP, &e));
+	ck_assert(ckpt_array_dir_knows(set, CKPT_ARRAY_TREE_TOP));
+	ck_assert(ckpt_array_dir_knows(set, b));
+	ck_assert(!ckpt_array_dir_knows(set, index)); // its size
+	ck_ok(ckpt_array_dir_entry(set, index, &e));
+	ck_assert(ckpt_array_dir_knows(set, index));
+	set_mode(step, "a.npy", 0600);
+	ck_assert(!ckpt_array_dir_knows(set, a));
 	ckpt_attributes_forget(step);
 	ckpt_array_dir_unref(set);
 	ckpt_step_unref(step);
@@ -403,7 +504,10 @@ int main(void)
 	tcase_add_test(t, what_is_too_much_is_let_go_and_whoever_has_it_keeps_it);
 	tcase_add_test(t, an_error_is_told_and_forgotten);
 	tcase_add_test(t, a_version_has_a_set_of_its_own);
+	tcase_add_test(t, a_number_that_comes_again_has_a_set_of_its_own);
 	tcase_add_test(t, an_array_has_the_rights_of_its_file_as_they_are_now);
+	tcase_add_test(t, an_array_without_pieces_has_the_rights_of_its_tree);
+	tcase_add_test(t, an_entry_is_known_once_it_was_asked_for);
 	tcase_add_test(t, reads_that_come_out_of_order_decode_once);
 	tcase_add_test(t, files_that_rest_let_go_of_their_memory_and_go_on);
 	tcase_add_test(t, many_readers_wait_for_each_other_and_all_end);
