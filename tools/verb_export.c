@@ -20,7 +20,7 @@ static int on_option(int key, char *arg, void *input)
 	return ckpt_array_export_option(input, key, arg);
 }
 
-// Until it is whole nobody else looks into the folder; then its mode is that of mkdir(1).
+// Nobody else looks into the folder before it is whole; then its mode is that of mkdir(1).
 static int open_to_others(int fd)
 {
 	mode_t mask = umask(0);

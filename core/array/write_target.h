@@ -1,4 +1,4 @@
-// Where files are written to: a directory, a staged step, memory.
+// The place that files are written to: a directory, a staged step, memory.
 //
 // Each operation is required, and may block. 0 or -errno; the writer ends with the first error.
 #pragma once

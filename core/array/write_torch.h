@@ -1,4 +1,4 @@
-// What torch.save() writes (torch/serialization.py, torch/_utils.py), in a layout: from here on in the file.
+// The file of torch.save() (torch/serialization.py, torch/_utils.py) in a layout, from here on in the file.
 #pragma once
 
 #include "core/array/write_layout.h"

@@ -168,7 +168,7 @@ static struct ckpt_closed_entry *new_entry(struct ckpt_step *step, uint64_t ino,
 	return e;
 }
 
-// What was known of the file is not so any more. False: there is no room for it, or nobody wants it.
+// The file is not any more as it was known. False: there is no room for it, or nobody wants it.
 static bool enter(struct ckpt_closed *c, struct ckpt_closed_entry *e)
 {
 	struct ckpt_closed_entry **place;

@@ -56,7 +56,7 @@ struct ckpt_closed {
 };
 CKPT_PART(struct ckpt_store, struct ckpt_closed, ckpt_closed)
 
-// What was read of a file. chunks: id and bytes of each, in order; malloc'ed, with pack 0.
+// The facts that were read of a file. chunks: id and bytes of each, in order; malloc'ed, with pack 0.
 struct ckpt_closed_read {
 	struct stat st; // from before
 	uint8_t sha256[CKPT_SHA256_LEN];
@@ -97,9 +97,9 @@ bool ckpt_closed_done(struct ckpt_store *s, struct ckpt_closed_file *file, struc
 // A file that was taken is still the one that was closed.
 bool ckpt_closed_is_current(struct ckpt_store *s, const struct ckpt_closed_file *file);
 bool ckpt_closed_is_same(const struct stat *a, const struct stat *b); // 2 of the above
-// Whether changes of a file from now on show in its ctime.
+// True: changes of a file from now on show in its ctime.
 bool ckpt_closed_is_settled(const struct stat *st, int64_t now_ns);
 
-// What was read of the file, if it is as it was then; a copy. False: it is to be read.
+// The facts that were read of the file, if it is as it was then; a copy. False: it is to be read.
 bool ckpt_closed_find(struct ckpt_store *s, uint64_t ino, const struct stat *st, struct ckpt_closed_read *ret_read);
 void ckpt_closed_read_done(struct ckpt_closed_read *read);

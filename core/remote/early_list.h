@@ -15,7 +15,7 @@ struct ckpt_early_list {
 	size_t count, cap;
 };
 
-// What a process before has left is garbage.
+// Left-overs of a process before are garbage.
 void ckpt_early_list_load(struct ckpt_early_list *l, struct ckpt_store *s);
 void ckpt_early_list_add(struct ckpt_early_list *l, struct ckpt_store *s, const struct ckpt_pack *pack);
 // Those that a version names are no garbage any more.

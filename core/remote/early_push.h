@@ -55,5 +55,5 @@ struct ckpt_early_step *ckpt_early_push_take(struct ckpt_early_push *early, cons
 void ckpt_early_step_free(struct ckpt_early_step *step); // NULL is fine, here and below
 // Its chunks that are in packs; NULL: none are. Borrowed.
 const struct ckpt_packing *ckpt_early_step_packing(const struct ckpt_early_step *step);
-// What has been sent of it, and is; the caller adds the rest. NULL: that has failed. Borrowed.
+// Its packs that have been sent, or are on their way; the caller adds the rest. NULL: that has failed. Borrowed.
 struct ckpt_uploads *ckpt_early_step_uploads(const struct ckpt_early_step *step);

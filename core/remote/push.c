@@ -522,7 +522,7 @@ static int end_older(struct attempt *a, struct choice *c, int rc)
 	return c->item->last ? pass_over(a->of, c->item, rc) : pass_over_version(a, c->item, rc);
 }
 
-// What is on its way already, arrives with the rest. That of a step which was put off is called off.
+// Packs that are on their way already arrive with the rest. Those of a step which was put off are called off.
 static void take_early(struct attempt *a, const char *id)
 {
 	struct ckpt_early_step *early = ckpt_early_push_take(a->of->early, id);

@@ -583,7 +583,7 @@ static void settle_packs(struct cooling *c, int rc)
 		all_named(c->step);
 }
 
-// What no version names would keep a full disk full until it is old enough to go as garbage.
+// Packs that no version names would keep a full disk full until they are old enough to go as garbage.
 static int pack_files(struct cooling *c)
 {
 	int rc;

@@ -30,7 +30,7 @@ void ckpt_encode_done(struct ckpt_encode *e)
 	*e = (struct ckpt_encode){0};
 }
 
-// What is wrong shows before a raw file goes.
+// Wrong bytes show before a raw file goes.
 int ckpt_encode(struct ckpt_encode *e, struct ckpt_codec *codec, struct ckpt_chunk *chunk, unsigned width,
 		enum ckpt_codec_id with, const void *base)
 {

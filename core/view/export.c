@@ -50,7 +50,7 @@ static bool is_wanted(const struct ckpt_export *e, const char *tree, const char 
 	return (!e->only || matches(e->only, tree, name)) && !matches(e->not, tree, name);
 }
 
-// What has no numbers that could be written; NULL: it has.
+// The reason why an array has no numbers that could be written; NULL: it has.
 static const char *is_opaque(const struct ckpt_catalog_array *a)
 {
 	if (!a->dtype)

@@ -1,4 +1,4 @@
-// What is sent before its commit, here to a directory: it arrives, is not sent twice, and gives way where it must.
+// Packs that are sent before a commit, here to a directory: they arrive, are not sent twice, and give way where they must.
 #include "core/remote/early_push.h"
 #include "tests/support/staged.h"
 #include "tests/support/suite.h"
@@ -207,7 +207,7 @@ START_TEST(step_that_is_given_up_leaves_garbage_that_is_known)
 }
 END_TEST
 
-// Until the step is complete: as another process finds it after the end of this one, and after its kill.
+// The step before it is complete: as another process finds it after the end of this one, and after its kill.
 START_TEST(next_process_knows_the_garbage_too)
 {
 	struct ckpt_early_list list = {0};
@@ -503,7 +503,7 @@ START_TEST(queue_lets_go_of_files_that_are_not_packed_any_more)
 }
 END_TEST
 
-// Who pushes may never come to it: the queue says so.
+// The one that pushes may never come to it: the queue says so.
 START_TEST(committed_step_goes_once_nothing_is_to_be_pushed)
 {
 	struct ckpt_step *step = ckpt_staged_begin(store, "1000");

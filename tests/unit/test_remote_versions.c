@@ -463,7 +463,7 @@ START_TEST(save_over_a_step_whose_name_is_taken_goes_alone)
 }
 END_TEST
 
-// What is deleted after it was saved over is nowhere listed.
+// A step that is deleted after it was saved over is nowhere listed.
 START_TEST(step_that_is_deleted_takes_what_it_had_replaced_with_it)
 {
 	struct ckpt_step *step;
