@@ -275,7 +275,7 @@ def test_without_a_limit_nothing_is_refused(mount, stage, store, ckptfs):
     stage("1")
     assert mount.status()["work_bytes"] is None and mount.status()["work_limit"] is None  # nobody walks for it
     assert "work " not in (mount / ".ckptfs/status").read_text() and "ckptfs_work_" not in (mount / ".ckptfs/metrics").read_text()
-    assert ckptfs.json("config", store, "work_limit") == {"work_limit": {"value": None, "default": None, "help": ckptfs.json("config", store)["work_limit"]["help"]}}
+    assert ckptfs.json("config", store, "work_limit") == {"work_limit": {"value": None, "default": None, "of": "node", "help": ckptfs.json("config", store)["work_limit"]["help"]}}
 
 
 @pytest.mark.parametrize("word", ["work_limit=", "work_limit=0", "work_limit=-1", "work_limit=4XB", "work_limit=much", "work_limit=100KiB", "work_limit=2000PiB", "work_limit",
