@@ -23,7 +23,7 @@ struct ckpt_planned {
 struct ckpt_plan;
 struct ckpt_array;
 
-// What a large array says of its chunks before the other files of its step are known. 0 where the dtype says nothing. may_pair: beside a
+// The facts that a large array gives of its chunks before the other files of its step are known. 0 where the dtype says nothing. may_pair: beside a
 // master, or as one, they may be encoded otherwise.
 unsigned ckpt_plan_array(const struct ckpt_array *a, bool *ret_may_pair);
 

@@ -231,7 +231,7 @@ static bool sweep(struct ckpt_early_push *early, bool queue_is_empty)
 
 // --- Room ---------------------------------------------------------------------------------------------------------------
 
-// What is packed now is so much room less for the save: all that this may still write must fit beside it, if it is as large as the
+// Packs that are made now leave so much room less for the save: all that this may still write must fit beside it, if it is as large as the
 // newest step.
 static bool has_room(struct ckpt_store *s, uint64_t closed_bytes, uint64_t bytes)
 {

@@ -221,7 +221,7 @@ static struct ckpt_tier_how how_to_pack(struct attempt *a)
 				      .early = ckpt_early_step_packing(a->early)};
 }
 
-// Where something of it was condemned meanwhile, a new version names new objects.
+// A new version names new objects where something of it was condemned meanwhile.
 static int pack(struct attempt *a, const char *id)
 {
 	struct ckpt_store *s = a->of->store;

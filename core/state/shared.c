@@ -579,7 +579,7 @@ static void delete_again(const struct ckpt_state_step *theirs, struct ckpt_state
 	ckpt_state_add_version(c, &last.record, CKPT_ACT_DELETE, &last.by);
 }
 
-// What this node has changed of it is in the edit that took its place, there too by now, together with what others have. Numbers of versions
+// This node's changes of it are in the edit that took its place, there too by now, together with what others have. Numbers of versions
 // never go back.
 static bool is_in_its_edit(const struct ckpt_state_step *c, const struct ckpt_state_step *theirs)
 {
@@ -606,7 +606,7 @@ static void note_merged(struct ckpt_state_step *c, const struct ckpt_state_step 
 {
 	bool ours = by_us && (!base || has_new_files(c->shared, ckpt_state_newest_files(base)));
 
-	// What took its place here has not the new files, and may be an edit of it: a MERGE of that says so.
+	// The step that took its place here has not the new files, and may be an edit of it: a MERGE of that says so.
 	bool same = has_files_of(c, c->shared) && (!ckpt_state_was_replaced(c) || c->shared->deleted_by);
 
 	if (ours || same || !has_new_files(c->shared, c->merged))

@@ -1,7 +1,7 @@
 // The settings of a store: what `-o` of a mount and `ckptfs config` both know. One table has each of them; a new one is a
 // field and a row.
 //
-// What is in effect: what the mount was told with -o, else, of a store with a remote, what all its nodes share (shared_settings.h), else what
+// The value in effect: what the mount was told with -o, else, of a store with a remote, what all its nodes share (shared_settings.h), else what
 // store.json says, else the default.
 // Ownership: struct ckpt_settings owns its texts. Threads: plain data. Nothing blocks.
 #pragma once

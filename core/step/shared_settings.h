@@ -14,7 +14,7 @@
 
 struct ckpt_store;
 
-// What the log says comes over s->settings, but not over what was given with -o. While the store is opened, behind its journal.
+// Settings of the log come over s->settings, but not over what was given with -o. While the store is opened, behind its journal.
 int ckpt_shared_settings_load(struct ckpt_store *s);
 // value is one that the setting takes; NULL: its default again. -EFBIG: it is too long to be shared.
 int ckpt_shared_setting_set(struct ckpt_store *s, const struct ckpt_setting *setting, const char *value);

@@ -58,7 +58,7 @@ def test_packs_arrive_before_the_step_is_complete_and_nothing_but_the_entry_afte
     for name in ("a.bin", "b.bin", "c.bin"):
         random_file(step / name)
     packs = await_packs(keys)
-    # What rests in memory is sent a few seconds later, too.
+    # The rest in memory is sent a few seconds later, too.
     wait_until(lambda: sum(p.stat().st_size for p in (n.work_dir / "packs").iterdir()) > 12 * MIB, 30, "all three in packs")
     wait_until(lambda: set(keys("packs/")) == local_packs(n), 30, "all of them in the bucket")
     packs = set(keys("packs/"))

@@ -79,7 +79,7 @@ static void save(const struct node *n, const char *name, const char *text)
 
 // --- Questions ------------------------------------------------------------------------------------------------------------
 
-// What config.json of all versions of the step says that can be opened on this node, the oldest first: each and a comma. Bytes are read.
+// The texts of config.json in all versions of the step that can be opened on this node, the oldest first: each and a comma. Bytes are read.
 static const char *texts(const struct node *n, const char *name)
 {
 	static char said[VERSIONS_MAX * 64];
@@ -870,7 +870,7 @@ static void edit_before_they_come(int time)
 	}
 }
 
-// What was in the log is not undone by any entry behind it. That a file is under another name, or gone, is the last thing that happens to it.
+// An entry of the log is not undone by any entry behind it. That a file is under another name, or gone, is the last thing that happens to it.
 static void check_log(void)
 {
 	static const char *const texts_in_order[] = {"of the save", "3", "4", "5"};

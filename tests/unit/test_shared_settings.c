@@ -164,7 +164,7 @@ START_TEST(a_node_cannot_fill_the_memory_of_others)
 		put(key, "=1", 2);
 	}
 	ck_assert_uint_eq(values_of(&a), CKPT_VALUE_SETTINGS_MAX);
-	// What this node sets then is its own, and nothing waits for ever.
+	// A value that this node sets then is its own, and nothing waits for ever.
 	ck_ok(ckpt_shared_setting_set(a.store, setting("trash"), "1d"));
 	work(&a);
 	work(&b);

@@ -64,7 +64,7 @@ class Step:
 
 
 class Mode(enum.IntEnum):
-    """What to load."""
+    """The kinds of things to load."""
 
     SCRATCH = 0
     RESUME = 1
@@ -74,7 +74,7 @@ class Mode(enum.IntEnum):
 
 @dataclass(frozen=True)
 class Choice:
-    """What a run that starts is to load; false: nothing."""
+    """The checkpoint that a run loads at its start; false: none."""
 
     mode: Mode
     path: Optional[Path]  # where it can be read; None: it is in a store that is not mounted here, or there is none
@@ -86,7 +86,7 @@ class Choice:
 
 
 class Answer(enum.IntEnum):
-    """Whether to save; false: no. The next step takes the place of a temporary one."""
+    """An answer: save or not; false is no. The next step takes the place of a temporary one."""
 
     NO = 0
     TEMPORARY = 1
@@ -167,7 +167,7 @@ def resolve(
     load_parameters_path: Optional[StorePath] = None,
     load_full_state_path: Optional[StorePath] = None,
 ) -> Choice:
-    """What to load when a run starts: its own newest step, else one of the two paths, else nothing."""
+    """The checkpoint to load when a run starts: its own newest step, else one of the two paths, else nothing."""
     where = os.fspath(store)
     meanings = {
         errno.EINVAL: "both paths are given, or there is no such order",
@@ -191,7 +191,7 @@ def resolve(
 def should_save(
     store: StorePath, number: int, folder: Optional[str] = None, force: bool = False, decide: Optional[Callable[[Question], int]] = None
 ) -> Answer:
-    """Whether the step of this number is to be saved, by the store's policy or by `decide`; all who ask get one answer."""
+    """Says if the step of this number is to be saved, by the store's policy or by `decide`; all who ask get one answer."""
     where = os.fspath(store)
     meanings = {errno.EMLINK: "several folders have steps; name one", errno.EBADMSG: "its policy is damaged"}
     function, raised = _library.decider(decide)

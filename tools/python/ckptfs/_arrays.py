@@ -182,7 +182,7 @@ def arrays(step: Union[Step, str, os.PathLike[str]]) -> Arrays:
 
 
 def checks(step: Union[Step, str, os.PathLike[str]], read_data: bool = False) -> Dict[str, Any]:
-    """What `ckptfs check --json` says of a step: {"healthy", "arrays", "findings": [...], ...}."""
+    """The answer of `ckptfs check --json` for a step: {"healthy", "arrays", "findings": [...], ...}."""
     program = os.environ.get("CKPTFS_PROGRAM") or shutil.which("ckptfs")
     if program is None:
         raise Error(errno.ENOENT, "the program is in none of PATH's directories; CKPTFS_PROGRAM may say where it is", "ckptfs")

@@ -144,7 +144,7 @@ def library() -> ctypes.CDLL:
 
 
 class Error(OSError):
-    """What ckptfs refuses, or could not do; errno says which, strerror what it means here."""
+    """A refusal or failure of ckptfs; errno says which, strerror what it means here."""
 
 
 _COMMON = {
