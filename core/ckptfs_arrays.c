@@ -43,7 +43,7 @@ static int make_infos(struct ckpt_array_set *set)
 		set->infos[i] = (struct ckpt_array_info){
 			.tree = a.tree,
 			.name = a.name,
-			.dtype = ckpt_array_dtype(a.dtype),
+			.dtype = ckpt_dtype_numpy(a.dtype),
 			.format = a.format,
 			.why = a.why,
 			.shape = a.shape,

@@ -370,3 +370,31 @@ int control_each(struct ckpt_fs *fs, struct node *dir, control_name_fn *fn, void
 	ckpt_step_list_free(steps, count);
 	return rc;
 }
+
+// --- Attributes of open files --------------------------------------------------------------------------------------------
+
+bool control_opened_attr(struct node *n, struct stat *ret_attr)
+{
+	struct node_use *use = node_used(n);
+
+	if (!use)
+		return false;
+	LOCK_SCOPE(&use->lock);
+	if (!n->opened)
+		return false;
+	*ret_attr = *n->opened;
+	ret_attr->st_nlink = 0;
+	return true;
+}
+
+int control_remember_opened(struct node *n, const struct stat *attr)
+{
+	LOCK_SCOPE(&n->use->lock);
+
+	if (!n->opened)
+		n->opened = malloc(sizeof(*n->opened));
+	if (!n->opened)
+		return -ENOMEM;
+	*n->opened = *attr;
+	return 0;
+}

@@ -63,6 +63,10 @@ int control_each(struct ckpt_fs *fs, struct node *dir, control_name_fn *fn, void
 // Nothing there can be written. All of it may block on the disk; _each() may read the manifest of every step, and the whole plain
 // tree.
 
+// The attributes that a file of a step had when it was opened, for fstat(2) once its version is not there any more. The node is in use.
+int control_remember_opened(struct node *n, const struct stat *attr); // 0, -ENOMEM
+bool control_opened_attr(struct node *n, struct stat *ret_attr);      // false: nobody has it open
+
 // As control_lookup() and control_each(), in a directory that is CONTROL_CONFLICTS or CONTROL_COPY.
 int control_conflicts_lookup(struct ckpt_fs *fs, struct node *dir, const char *name, struct node **ret_node);
 int control_conflicts_each(struct ckpt_fs *fs, struct node *dir, control_name_fn *fn, void *arg);

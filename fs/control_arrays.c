@@ -238,21 +238,6 @@ static int attr_of_found(struct ckpt_fs *fs, const struct node *n, const struct 
 	return 0;
 }
 
-// For fstat(2) of a file of a version before.
-static bool attr_of_opened(struct node *n, struct stat *ret_attr)
-{
-	struct node_use *use = node_used(n);
-
-	if (!use)
-		return false;
-	LOCK_SCOPE(&use->lock);
-	if (!n->opened)
-		return false;
-	*ret_attr = *n->opened;
-	ret_attr->st_nlink = 0;
-	return true;
-}
-
 int control_arrays_attr(struct ckpt_fs *fs, struct node *n, struct stat *ret_attr)
 {
 	CLEANUP(found_done) struct found f = {NULL};
@@ -260,24 +245,12 @@ int control_arrays_attr(struct ckpt_fs *fs, struct node *n, struct stat *ret_att
 
 	if (!rc)
 		rc = attr_of_found(fs, n, &f, ret_attr);
-	else if ((rc == -ENOENT || rc == -ESTALE) && attr_of_opened(n, ret_attr))
+	else if ((rc == -ENOENT || rc == -ESTALE) && control_opened_attr(n, ret_attr))
 		rc = 0;
 	return rc;
 }
 
 // --- Files ------------------------------------------------------------------------------------------------------------
-
-static int remember_opened(struct node *n, const struct stat *attr)
-{
-	LOCK_SCOPE(&n->use->lock);
-
-	if (!n->opened)
-		n->opened = malloc(sizeof(*n->opened));
-	if (!n->opened)
-		return -ENOMEM;
-	*n->opened = *attr;
-	return 0;
-}
 
 int control_arrays_open(struct ckpt_fs *fs, struct node *n, struct ckpt_array_file **ret_file)
 {
@@ -289,7 +262,7 @@ int control_arrays_open(struct ckpt_fs *fs, struct node *n, struct ckpt_array_fi
 		return rc == -ENOENT ? -ESTALE : rc; // the kernel looks again
 	rc = attr_of_found(fs, n, &f, &attr);
 	if (!rc)
-		rc = attr_allows(&attr, R_OK) ? remember_opened(n, &attr) : -EACCES;
+		rc = attr_allows(&attr, R_OK) ? control_remember_opened(n, &attr) : -EACCES;
 	if (!rc) {
 		rc = ckpt_array_file_open(fs->array_pool, f.set, f.at, ret_file);
 		if (rc && rc != -ENOMEM)

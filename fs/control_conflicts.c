@@ -210,21 +210,6 @@ static void attr_of_found(struct ckpt_fs *fs, struct node *n, const struct found
 	ret_attr->st_ino = n->number;
 }
 
-// For fstat(2) of a file that is not there any more.
-static bool attr_of_opened(struct node *n, struct stat *ret_attr)
-{
-	struct node_use *use = node_used(n);
-
-	if (!use)
-		return false;
-	LOCK_SCOPE(&use->lock);
-	if (!n->opened)
-		return false;
-	*ret_attr = *n->opened;
-	ret_attr->st_nlink = 0;
-	return true;
-}
-
 int control_conflicts_attr(struct ckpt_fs *fs, struct node *n, struct stat *ret_attr)
 {
 	CLEANUP(found_done) struct found f = {.entry = a_folder};
@@ -232,21 +217,9 @@ int control_conflicts_attr(struct ckpt_fs *fs, struct node *n, struct stat *ret_
 
 	if (!rc)
 		attr_of_found(fs, n, &f, ret_attr);
-	else if ((rc == -ENOENT || rc == -ESTALE) && attr_of_opened(n, ret_attr))
+	else if ((rc == -ENOENT || rc == -ESTALE) && control_opened_attr(n, ret_attr))
 		rc = 0;
 	return rc;
-}
-
-static int remember_opened(struct node *n, const struct stat *attr)
-{
-	LOCK_SCOPE(&n->use->lock);
-
-	if (!n->opened)
-		n->opened = malloc(sizeof(*n->opened));
-	if (!n->opened)
-		return -ENOMEM;
-	*n->opened = *attr;
-	return 0;
 }
 
 int control_conflicts_open(struct ckpt_fs *fs, struct node *n, struct ckpt_file **ret_file)
@@ -258,7 +231,7 @@ int control_conflicts_open(struct ckpt_fs *fs, struct node *n, struct ckpt_file 
 	if (rc)
 		return rc == -ENOENT ? -ESTALE : rc; // the kernel looks again
 	attr_of_found(fs, n, &f, &attr);
-	rc = attr_allows(&attr, R_OK) ? remember_opened(n, &attr) : -EACCES;
+	rc = attr_allows(&attr, R_OK) ? control_remember_opened(n, &attr) : -EACCES;
 	if (!rc)
 		rc = ckpt_file_open(f.step, f.m, f.entry.index, ret_file);
 	if (!rc && ckpt_file_fd(*ret_file) < 0)

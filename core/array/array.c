@@ -55,6 +55,37 @@ const char *ckpt_dtype_name(enum ckpt_dtype dtype)
 	return dtypes[dtype < CKPT_DTYPE_COUNT ? dtype : CKPT_DTYPE_NONE].name;
 }
 
+const char *ckpt_dtype_numpy(enum ckpt_dtype dtype)
+{
+	static const char *const names[CKPT_DTYPE_COUNT] = {
+		[CKPT_DTYPE_BOOL] = "bool",
+		[CKPT_DTYPE_I8] = "int8",
+		[CKPT_DTYPE_I16] = "int16",
+		[CKPT_DTYPE_I32] = "int32",
+		[CKPT_DTYPE_I64] = "int64",
+		[CKPT_DTYPE_U8] = "uint8",
+		[CKPT_DTYPE_U16] = "uint16",
+		[CKPT_DTYPE_U32] = "uint32",
+		[CKPT_DTYPE_U64] = "uint64",
+		[CKPT_DTYPE_F16] = "float16",
+		[CKPT_DTYPE_F32] = "float32",
+		[CKPT_DTYPE_F64] = "float64",
+		[CKPT_DTYPE_BF16] = "bfloat16",
+		[CKPT_DTYPE_F8E4M3] = "float8_e4m3fn",
+		[CKPT_DTYPE_F8E5M2] = "float8_e5m2",
+		[CKPT_DTYPE_C64] = "complex64",
+		[CKPT_DTYPE_C128] = "complex128",
+		[CKPT_DTYPE_I4] = "int4",
+		[CKPT_DTYPE_U4] = "uint4",
+		[CKPT_DTYPE_F4E2M1] = "float4_e2m1fn",
+		[CKPT_DTYPE_F8E4M3FNUZ] = "float8_e4m3fnuz",
+		[CKPT_DTYPE_F8E5M2FNUZ] = "float8_e5m2fnuz",
+		[CKPT_DTYPE_F8E8M0] = "float8_e8m0fnu",
+	};
+
+	return names[dtype];
+}
+
 unsigned ckpt_dtype_bits(enum ckpt_dtype dtype)
 {
 	return dtypes[dtype < CKPT_DTYPE_COUNT ? dtype : CKPT_DTYPE_NONE].bits;

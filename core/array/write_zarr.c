@@ -6,31 +6,10 @@
 
 #define COMPONENT_MAX 255
 
+// zarr calls its types as NumPy does. It has none in which elements share a byte, and no scale of the MX formats.
 static const char *data_type_of(enum ckpt_dtype dtype)
 {
-	static const char *const names[CKPT_DTYPE_COUNT] = {
-		[CKPT_DTYPE_BOOL] = "bool",
-		[CKPT_DTYPE_I8] = "int8",
-		[CKPT_DTYPE_I16] = "int16",
-		[CKPT_DTYPE_I32] = "int32",
-		[CKPT_DTYPE_I64] = "int64",
-		[CKPT_DTYPE_U8] = "uint8",
-		[CKPT_DTYPE_U16] = "uint16",
-		[CKPT_DTYPE_U32] = "uint32",
-		[CKPT_DTYPE_U64] = "uint64",
-		[CKPT_DTYPE_F16] = "float16",
-		[CKPT_DTYPE_F32] = "float32",
-		[CKPT_DTYPE_F64] = "float64",
-		[CKPT_DTYPE_BF16] = "bfloat16",
-		[CKPT_DTYPE_F8E4M3] = "float8_e4m3fn",
-		[CKPT_DTYPE_F8E5M2] = "float8_e5m2",
-		[CKPT_DTYPE_C64] = "complex64",
-		[CKPT_DTYPE_C128] = "complex128",
-		[CKPT_DTYPE_F8E4M3FNUZ] = "float8_e4m3fnuz",
-		[CKPT_DTYPE_F8E5M2FNUZ] = "float8_e5m2fnuz",
-	};
-
-	return names[dtype];
+	return ckpt_dtype_bits(dtype) < 8 || dtype == CKPT_DTYPE_F8E8M0 ? NULL : ckpt_dtype_numpy(dtype);
 }
 
 static const char *zero_of(enum ckpt_dtype dtype)

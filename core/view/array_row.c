@@ -7,37 +7,6 @@
 
 #include <stdio.h>
 
-const char *ckpt_array_dtype(enum ckpt_dtype dtype)
-{
-	static const char *const names[CKPT_DTYPE_COUNT] = {
-		[CKPT_DTYPE_BOOL] = "bool",
-		[CKPT_DTYPE_I8] = "int8",
-		[CKPT_DTYPE_I16] = "int16",
-		[CKPT_DTYPE_I32] = "int32",
-		[CKPT_DTYPE_I64] = "int64",
-		[CKPT_DTYPE_U8] = "uint8",
-		[CKPT_DTYPE_U16] = "uint16",
-		[CKPT_DTYPE_U32] = "uint32",
-		[CKPT_DTYPE_U64] = "uint64",
-		[CKPT_DTYPE_F16] = "float16",
-		[CKPT_DTYPE_F32] = "float32",
-		[CKPT_DTYPE_F64] = "float64",
-		[CKPT_DTYPE_BF16] = "bfloat16",
-		[CKPT_DTYPE_F8E4M3] = "float8_e4m3fn",
-		[CKPT_DTYPE_F8E5M2] = "float8_e5m2",
-		[CKPT_DTYPE_C64] = "complex64",
-		[CKPT_DTYPE_C128] = "complex128",
-		[CKPT_DTYPE_I4] = "int4",
-		[CKPT_DTYPE_U4] = "uint4",
-		[CKPT_DTYPE_F4E2M1] = "float4_e2m1fn",
-		[CKPT_DTYPE_F8E4M3FNUZ] = "float8_e4m3fnuz",
-		[CKPT_DTYPE_F8E5M2FNUZ] = "float8_e5m2fnuz",
-		[CKPT_DTYPE_F8E8M0] = "float8_e8m0fnu",
-	};
-
-	return names[dtype];
-}
-
 // An array of more bytes than a number has is listed, with its reason.
 uint64_t ckpt_array_bytes(const struct ckpt_catalog_array *a)
 {
@@ -153,7 +122,7 @@ int ckpt_array_row_text(const struct ckpt_catalog *c, size_t i, struct ckpt_row_
 	if (!rc)
 		rc = add_string(t, ", \"tree\": ", a.tree);
 	if (!rc)
-		rc = add_string(t, ", \"dtype\": ", ckpt_array_dtype(a.dtype));
+		rc = add_string(t, ", \"dtype\": ", ckpt_dtype_numpy(a.dtype));
 	if (!rc)
 		rc = add_numbers(t, ", \"shape\": [", a.shape, a.ndim);
 	if (!rc)
@@ -227,7 +196,7 @@ json_t *ckpt_array_head(const struct ckpt_catalog *c, size_t i)
 
 	ckpt_catalog_get(c, i, &a);
 	return json_pack("{s:o, s:o, s:s?, s:o, s:I, s:s, s:I, s:s?}", "name", text(a.name), "tree", text(a.tree),
-			 "dtype", ckpt_array_dtype(a.dtype), "shape", numbers(a.shape, a.ndim), "bytes",
+			 "dtype", ckpt_dtype_numpy(a.dtype), "shape", numbers(a.shape, a.ndim), "bytes",
 			 (json_int_t)ckpt_array_bytes(&a), "format", a.format, "pieces", (json_int_t)a.pieces, "why",
 			 a.why);
 }

@@ -30,5 +30,4 @@ int ckpt_array_row_text(const struct ckpt_catalog *c, size_t i, struct ckpt_row_
 int ckpt_array_fault_text(const struct ckpt_catalog *c, size_t i, struct ckpt_row_text *t);
 json_t *ckpt_array_row(const struct ckpt_catalog *c, size_t i);
 json_t *ckpt_array_head(const struct ckpt_catalog *c, size_t i); // the same, where "pieces" is their number
-const char *ckpt_array_dtype(enum ckpt_dtype dtype);             // "bfloat16"; NULL: not known
 uint64_t ckpt_array_bytes(const struct ckpt_catalog_array *a);   // INT64_MAX: more than a number has

@@ -30,7 +30,7 @@ struct ckpt_export_chosen {
 enum ckpt_dtype ckpt_export_dtype(const char *name)
 {
 	for (unsigned i = 1; i < CKPT_DTYPE_COUNT; i++)
-		if (ckpt_is_floating(i) && (!strcmp(name, ckpt_dtype_name(i)) || !strcmp(name, ckpt_array_dtype(i))))
+		if (ckpt_is_floating(i) && (!strcmp(name, ckpt_dtype_name(i)) || !strcmp(name, ckpt_dtype_numpy(i))))
 			return i;
 	return CKPT_DTYPE_NONE;
 }
