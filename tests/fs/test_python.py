@@ -1,5 +1,6 @@
 """The Python package: steps that are saved by a `with`, what is asked of a store, and arrays that are read when they are used."""
 
+import ctypes
 import errno
 import os
 import shutil
@@ -217,3 +218,14 @@ def test_a_library_that_is_not_there(package):
     env = {**os.environ, "CKPTFS_LIBRARY": "/nosuch.so", "PYTHONPATH": os.path.dirname(os.path.dirname(package.__file__))}
     said = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, check=True).stdout
     assert "CKPTFS_LIBRARY" in said and package.version() == "0.1.0"
+
+
+def test_a_box_outside_of_the_array_is_refused(package, mount):
+    with package.step(mount.path, 1) as folder:
+        np.save(folder / "w.npy", np.arange(12).reshape(3, 4))
+    one = package.arrays(mount / "1")["w"]
+    assert one._read([1, 1], [2, 3]).tolist() == [[5, 6, 7], [9, 10, 11]]
+    for start, extent in (([1, 0], [3, 4]), ([0, 5], [1, 0]), ([2**64 - 1, 0], [2, 1])):
+        got = (ctypes.c_uint64 * 64)()
+        numbers = ctypes.c_uint64 * 2
+        assert one._set.lib.ckpt_array_set_read(one._set.at, one._index, numbers(*start), numbers(*extent), got) == -errno.ERANGE
