@@ -78,11 +78,13 @@ def test_each_object_that_cannot_be_removed_is_named(ckptfs, url, keys, client, 
 
 def test_a_half_dead_pack_is_moved_by_a_machine_that_has_nothing_of_it(node, gc, ckptfs, keys):
     first, dice = node("a"), random.Random(7)  # bytes that do not get smaller
-    shared, is_there = dice.randbytes(100_000), {}
-    for name, own in (("1000", 3_000_000), ("2000", 1000)):
+    shared, is_there = dice.randbytes(2_000_000), {}
+    for name, own in (("1000", 5_000_000), ("2000", 1000)):
         (first / name).mkdir()
         trees.write(first / name / "shared.bin", shared)
         trees.write(first / name / "own.bin", dice.randbytes(own))
+        if own > 1000:
+            wait_until(lambda: keys("packs/"), SEEN, "one pack of both files: the commit would end it")
         is_there[name] = first.complete(name)
         first.wait()
     before = keys("packs/")
