@@ -17,14 +17,15 @@ struct ckpt_expr {
 	uint64_t elements;
 	struct ckpt_expr **of;
 	size_t count;
-	unsigned axis;                      // SLICE, CONCAT
-	uint64_t start;                     // SLICE
-	unsigned axes[CKPT_ARRAY_DIMS_MAX]; // TRANSPOSE
-	bool same_boxes;                    // RESHAPE: only axes of one element come or go
+	unsigned axis;                     // SLICE, CONCAT
+	uint64_t start;                    // SLICE
+	uint8_t axes[CKPT_ARRAY_DIMS_MAX]; // TRANSPOSE
+	bool same_boxes;                   // RESHAPE: only axes of one element come or go
 	// ARRAY
 	const struct ckpt_catalog *catalog;
 	const struct ckpt_catalog_files *files;
 	size_t array;
+	uint64_t dims[]; // shape.at
 };
 
 // --- Making ---------------------------------------------------------------------------------------------------------------
@@ -73,15 +74,28 @@ static int count_elements(struct ckpt_expr *e)
 	return 0;
 }
 
-// With the shape of the first; the caller's to change, and then to be ended by finish().
-static int begin(enum kind kind, struct ckpt_expr *const *of, size_t count, struct ckpt_expr **ret_expr)
+static struct ckpt_expr *new_expr(enum kind kind, enum ckpt_dtype dtype, unsigned ndim, const uint64_t *shape)
 {
-	struct ckpt_expr *e = ckpt_calloc(1, sizeof(*e));
+	struct ckpt_expr *e = ckpt_calloc(1, sizeof(*e) + ndim * sizeof(*e->dims));
+
+	if (!e)
+		return NULL;
+	e->refs = 1;
+	e->kind = kind;
+	e->shape = (struct ckpt_expr_shape){dtype, ndim, e->dims};
+	for (unsigned i = 0; i < ndim; i++)
+		e->dims[i] = shape[i];
+	return e;
+}
+
+// The caller's to change, and then to be ended by finish().
+static int begin_shaped(enum kind kind, struct ckpt_expr *const *of, size_t count, unsigned ndim, const uint64_t *shape,
+			struct ckpt_expr **ret_expr)
+{
+	struct ckpt_expr *e = new_expr(kind, of[0]->shape.dtype, ndim, shape);
 
 	if (!e)
 		return -ENOMEM;
-	e->refs = 1;
-	e->kind = kind;
 	e->of = ckpt_calloc(count, sizeof(struct ckpt_expr *));
 	if (!e->of) {
 		ckpt_expr_unref(e);
@@ -92,9 +106,14 @@ static int begin(enum kind kind, struct ckpt_expr *const *of, size_t count, stru
 		e->nodes += of[e->count]->nodes; // CKPT_EXPR_NODES_MAX each
 		e->depth = e->depth > of[e->count]->depth ? e->depth : of[e->count]->depth + 1;
 	}
-	e->shape = of[0]->shape;
 	*ret_expr = e;
 	return 0;
+}
+
+// With the shape of the first.
+static int begin(enum kind kind, struct ckpt_expr *const *of, size_t count, struct ckpt_expr **ret_expr)
+{
+	return begin_shaped(kind, of, count, of[0]->shape.ndim, of[0]->shape.at, ret_expr);
 }
 
 // rc: the maker's own outcome.
@@ -114,17 +133,16 @@ static int finish(struct ckpt_expr *e, int rc, struct ckpt_expr **ret_expr)
 int ckpt_expr_array(const struct ckpt_catalog *c, size_t array, const struct ckpt_catalog_files *files,
 		    struct ckpt_expr **ret_expr)
 {
-	struct ckpt_expr *e = ckpt_calloc(1, sizeof(*e));
 	struct ckpt_catalog_array a;
+	struct ckpt_expr *e;
 
+	ckpt_catalog_get(c, array, &a);
+	e = new_expr(ARRAY, a.dtype, a.ndim, a.shape);
 	if (!e)
 		return -ENOMEM;
-	ckpt_catalog_get(c, array, &a);
-	*e = (struct ckpt_expr){.refs = 1, .kind = ARRAY, .catalog = c, .files = files, .array = array};
-	e->shape.dtype = a.dtype;
-	e->shape.ndim = a.ndim;
-	for (unsigned i = 0; i < a.ndim; i++)
-		e->shape.at[i] = a.shape[i];
+	e->catalog = c;
+	e->files = files;
+	e->array = array;
 	return finish(e, a.why || ckpt_dtype_bits(a.dtype) < 8 ? -ENOTSUP : 0, ret_expr);
 }
 
@@ -150,7 +168,7 @@ int ckpt_expr_slice(struct ckpt_expr *of, unsigned axis, uint64_t start, uint64_
 		return rc;
 	e->axis = axis;
 	e->start = start;
-	e->shape.at[axis] = extent;
+	e->dims[axis] = extent;
 	return finish(e, 0, ret_expr);
 }
 
@@ -168,8 +186,8 @@ int ckpt_expr_transpose(struct ckpt_expr *of, const unsigned *axes, struct ckpt_
 			break;
 		}
 		seen |= UINT32_C(1) << axes[i];
-		e->axes[i] = axes[i];
-		e->shape.at[i] = of->shape.at[axes[i]];
+		e->axes[i] = (uint8_t)axes[i];
+		e->dims[i] = of->shape.at[axes[i]];
 	}
 	return finish(e, rc, ret_expr);
 }
@@ -193,13 +211,10 @@ static bool differ_in_ones(const struct ckpt_expr_shape *a, const struct ckpt_ex
 int ckpt_expr_reshape(struct ckpt_expr *of, unsigned ndim, const uint64_t *shape, struct ckpt_expr **ret_expr)
 {
 	struct ckpt_expr *e;
-	int rc = ndim <= CKPT_ARRAY_DIMS_MAX ? begin(RESHAPE, &of, 1, &e) : -EINVAL;
+	int rc = ndim <= CKPT_ARRAY_DIMS_MAX ? begin_shaped(RESHAPE, &of, 1, ndim, shape, &e) : -EINVAL;
 
 	if (rc)
 		return rc;
-	e->shape.ndim = ndim;
-	for (unsigned i = 0; i < ndim; i++)
-		e->shape.at[i] = shape[i];
 	e->same_boxes = differ_in_ones(&e->shape, &of->shape);
 	rc = count_elements(e);
 	return finish(e, rc ? rc : e->elements == of->elements ? 0 : -EINVAL, ret_expr);
@@ -231,7 +246,7 @@ int ckpt_expr_pad(struct ckpt_expr *of, const uint64_t *shape, struct ckpt_expr 
 	for (unsigned i = 0; i < of->shape.ndim; i++) {
 		if (shape[i] < of->shape.at[i])
 			rc = -EINVAL;
-		e->shape.at[i] = shape[i];
+		e->dims[i] = shape[i];
 	}
 	return finish(e, rc, ret_expr);
 }
@@ -252,7 +267,7 @@ int ckpt_expr_concat(struct ckpt_expr *const *of, size_t count, unsigned axis, s
 		for (unsigned k = 0; k < e->shape.ndim && !rc; k++)
 			if (k != axis && s->at[k] != e->shape.at[k])
 				rc = -EINVAL;
-		if (!rc && __builtin_add_overflow(e->shape.at[axis], s->at[axis], &e->shape.at[axis]))
+		if (!rc && __builtin_add_overflow(e->shape.at[axis], s->at[axis], &e->dims[axis]))
 			rc = -EOVERFLOW;
 	}
 	return finish(e, rc, ret_expr);

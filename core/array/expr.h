@@ -25,7 +25,7 @@ struct ckpt_expr;
 struct ckpt_expr_shape {
 	enum ckpt_dtype dtype;
 	unsigned ndim;
-	uint64_t at[CKPT_ARRAY_DIMS_MAX];
+	const uint64_t *at; // lives as long as the expression
 };
 const struct ckpt_expr_shape *ckpt_expr_shape(const struct ckpt_expr *e);
 uint64_t ckpt_expr_elements(const struct ckpt_expr *e);

@@ -2,7 +2,6 @@
 
 #include "core/array/cast.h"
 #include "core/array/findings.h"
-#include "core/array/gather.h"
 #include "core/array/write.h"
 #include "core/base/util.h"
 #include "core/view/array_glob.h"
@@ -13,14 +12,15 @@
 
 #define RUN_BYTES ((uint64_t)4 << 20)
 
-struct chosen {
-	size_t array; // of the catalog
+// An array of the output.
+struct item {
+	size_t array; // of the catalog; of those that were chosen
 	char *name, *path;
-	enum ckpt_dtype dtype; // its own
+	struct ckpt_expr *expr;
 };
 
-struct ckpt_export_chosen {
-	struct chosen *at;
+struct ckpt_export_items {
+	struct item *at;
 	struct ckpt_write_array *arrays; // as many
 	size_t count, cap;
 	struct ckpt_write_plan plan;
@@ -33,6 +33,16 @@ enum ckpt_dtype ckpt_export_dtype(const char *name)
 		if (ckpt_is_floating(i) && (!strcmp(name, ckpt_dtype_name(i)) || !strcmp(name, ckpt_dtype_numpy(i))))
 			return i;
 	return CKPT_DTYPE_NONE;
+}
+
+// As that of a file of NumPy, without its ending.
+static char *export_path(const char *name)
+{
+	char *path = ckpt_array_path(name);
+
+	if (path)
+		path[strlen(path) - strlen(".npy")] = '\0';
+	return path;
 }
 
 // --- Choosing ---------------------------------------------------------------------------------------------------------------
@@ -58,9 +68,49 @@ static const char *is_opaque(const struct ckpt_catalog_array *a)
 	return ckpt_dtype_bits(a->dtype) < 8 ? "several of its elements share a byte" : NULL;
 }
 
+static int cast_to(enum ckpt_dtype dtype, struct ckpt_expr **expr)
+{
+	struct ckpt_expr *cast;
+	int rc = ckpt_expr_cast(*expr, dtype, &cast);
+
+	if (rc)
+		return rc;
+	ckpt_expr_unref(*expr);
+	*expr = cast;
+	return 0;
+}
+
+// With a reference of its own; its name is taken.
+static int add_item(struct ckpt_export *e, const struct item *item)
+{
+	struct ckpt_export_items *c = e->items;
+	int rc = 0;
+
+	if (!c)
+		c = e->items = ckpt_calloc(1, sizeof(*c));
+	rc = c ? ckpt_grow((void **)&c->at, &c->cap, c->count + 1, sizeof(*c->at)) : -ENOMEM;
+	if (rc)
+		return rc;
+	c->at[c->count] = *item;
+	ckpt_expr_ref(c->at[c->count++].expr);
+	return 0;
+}
+
+int ckpt_export_add(struct ckpt_export *e, const char *name, struct ckpt_expr *expr)
+{
+	CLEANUP_FREE char *copy = strdup(name), *path = export_path(name);
+	int rc = copy && path ? add_item(e, &(struct item){.name = copy, .path = path, .expr = expr}) : -ENOMEM;
+
+	if (!rc) {
+		TAKE_PTR(copy);
+		TAKE_PTR(path);
+	}
+	return rc;
+}
+
 static int take_array(struct ckpt_export *e, size_t i, const struct ckpt_catalog_array *a)
 {
-	struct ckpt_export_chosen *c = e->chosen;
+	struct ckpt_expr *expr = NULL;
 	const char *opaque = is_opaque(a);
 	int rc;
 
@@ -73,9 +123,12 @@ static int take_array(struct ckpt_export *e, size_t i, const struct ckpt_catalog
 		snprintf(e->why, sizeof(e->why), "%.100s:%.200s: %s", a->tree, a->name, a->why);
 		return -EBADMSG;
 	}
-	rc = ckpt_grow((void **)&c->at, &c->cap, c->count + 1, sizeof(*c->at));
+	rc = ckpt_expr_array(e->catalog, i, e->files, &expr);
+	if (!rc && e->dtype && ckpt_is_floating(a->dtype) && a->dtype != e->dtype)
+		rc = cast_to(e->dtype, &expr);
 	if (!rc)
-		c->at[c->count++] = (struct chosen){.array = i, .dtype = a->dtype};
+		rc = add_item(e, &(struct item){.array = i, .expr = expr});
+	ckpt_expr_unref(expr);
 	return rc;
 }
 
@@ -122,7 +175,7 @@ static int choose(struct ckpt_export *e)
 		if (is_wanted(e, a.tree, a.name))
 			rc = take_array(e, i, &a);
 	}
-	return rc ? rc : e->chosen->count ? 0 : -ENOENT;
+	return rc;
 }
 
 const char *ckpt_export_format_of(const struct ckpt_export *e)
@@ -149,7 +202,7 @@ const char *ckpt_export_format_of(const struct ckpt_export *e)
 
 struct named {
 	struct ckpt_catalog_array a;
-	struct chosen *chosen;
+	struct item *item;
 };
 
 static int by_name(const void *one, const void *other)
@@ -159,35 +212,26 @@ static int by_name(const void *one, const void *other)
 	return strcmp(a->a.name, b->a.name);
 }
 
-static int by_full_name(const void *one, const void *other)
-{
-	const struct named *a = one, *b = other;
-
-	return strcmp(a->chosen->name, b->chosen->name);
-}
-
 static int give_name(struct named *n, bool is_unique)
 {
-	struct chosen *c = n->chosen;
+	struct item *c = n->item;
 
 	if (is_unique)
 		c->name = strdup(n->a.name);
 	else if (asprintf(&c->name, "%s:%s", n->a.tree, n->a.name) < 0)
 		c->name = NULL;
-	c->path = c->name ? ckpt_array_path(c->name) : NULL;
-	if (c->path)
-		c->path[strlen(c->path) - strlen(".npy")] = '\0';
+	c->path = c->name ? export_path(c->name) : NULL;
 	return c->path ? 0 : -ENOMEM;
 }
 
-static int name_all(struct ckpt_export *e)
+static int name_chosen(struct ckpt_export *e)
 {
-	struct ckpt_export_chosen *c = e->chosen;
+	struct ckpt_export_items *c = e->items;
 	CLEANUP_FREE struct named *list = ckpt_calloc(c->count, sizeof(*list));
 	int rc = list ? 0 : -ENOMEM;
 
 	for (size_t i = 0; i < c->count && !rc; i++) {
-		list[i].chosen = &c->at[i];
+		list[i].item = &c->at[i];
 		ckpt_catalog_get(e->catalog, c->at[i].array, &list[i].a);
 	}
 	if (!rc)
@@ -195,21 +239,39 @@ static int name_all(struct ckpt_export *e)
 	for (size_t i = 0; i < c->count && !rc; i++)
 		rc = give_name(&list[i], (!i || by_name(&list[i - 1], &list[i])) &&
 						 (i + 1 == c->count || by_name(&list[i], &list[i + 1])));
-	if (!rc)
-		qsort(list, c->count, sizeof(*list), by_full_name);
-	for (size_t i = 1; i < c->count && !rc; i++)
-		if (!by_full_name(&list[i - 1], &list[i])) {
-			snprintf(e->why, sizeof(e->why), "%.300s: two arrays have this name", list[i].chosen->name);
-			rc = -ENOTSUP;
-		}
 	return rc;
+}
+
+static int by_item_name(const void *one, const void *other)
+{
+	struct item *const *a = one, *const *b = other;
+
+	return strcmp((*a)->name, (*b)->name);
+}
+
+static int check_names(struct ckpt_export *e)
+{
+	struct ckpt_export_items *c = e->items;
+	CLEANUP_FREE struct item **list = ckpt_calloc(c->count, sizeof(struct item *));
+
+	if (!list)
+		return -ENOMEM;
+	for (size_t i = 0; i < c->count; i++)
+		list[i] = &c->at[i];
+	qsort(list, c->count, sizeof(struct item *), by_item_name);
+	for (size_t i = 1; i < c->count; i++)
+		if (!by_item_name(&list[i - 1], &list[i])) {
+			snprintf(e->why, sizeof(e->why), "%.300s: two arrays have this name", list[i]->name);
+			return -ENOTSUP;
+		}
+	return 0;
 }
 
 // --- The plan ---------------------------------------------------------------------------------------------------------------
 
 static int lay_out(struct ckpt_export *e)
 {
-	struct ckpt_export_chosen *c = e->chosen;
+	struct ckpt_export_items *c = e->items;
 	char why[CKPT_WRITE_WHY_MAX] = "";
 	int rc;
 
@@ -217,12 +279,9 @@ static int lay_out(struct ckpt_export *e)
 	if (!c->arrays)
 		return -ENOMEM;
 	for (size_t i = 0; i < c->count; i++) {
-		struct ckpt_catalog_array a;
-		bool cast = e->dtype && ckpt_is_floating(c->at[i].dtype);
+		const struct ckpt_expr_shape *s = ckpt_expr_shape(c->at[i].expr);
 
-		ckpt_catalog_get(e->catalog, c->at[i].array, &a);
-		c->arrays[i] = (struct ckpt_write_array){c->at[i].name, c->at[i].path, cast ? e->dtype : a.dtype,
-							 a.ndim, a.shape};
+		c->arrays[i] = (struct ckpt_write_array){c->at[i].name, c->at[i].path, s->dtype, s->ndim, s->at};
 	}
 	c->plan = (struct ckpt_write_plan){c->arrays, c->count, e->shard_bytes};
 	rc = ckpt_layout_new(e->format, &c->plan, why, &c->layout);
@@ -238,22 +297,25 @@ static int lay_out(struct ckpt_export *e)
 
 int ckpt_export_plan(struct ckpt_export *e)
 {
-	int rc;
+	int rc = e->catalog ? choose(e) : 0;
 
-	e->chosen = ckpt_calloc(1, sizeof(*e->chosen));
-	rc = e->chosen ? choose(e) : -ENOMEM;
+	if (!rc && !e->items)
+		rc = -ENOENT;
+	if (!rc && e->catalog)
+		rc = name_chosen(e);
 	if (!rc)
-		rc = name_all(e);
+		rc = check_names(e);
 	return rc ? rc : lay_out(e);
 }
 
 void ckpt_export_done(struct ckpt_export *e)
 {
-	struct ckpt_export_chosen *c = TAKE_PTR(e->chosen);
+	struct ckpt_export_items *c = TAKE_PTR(e->items);
 
 	if (!c)
 		return;
 	for (size_t i = 0; i < c->count; i++) {
+		ckpt_expr_unref(c->at[i].expr);
 		free(c->at[i].name);
 		free(c->at[i].path);
 	}
@@ -268,9 +330,9 @@ void ckpt_export_done(struct ckpt_export *e)
 struct writing {
 	struct ckpt_export *e;
 	struct ckpt_writer *writer;
-	struct ckpt_gather *gather; // of the array
+	struct ckpt_expr_reader *reader; // of the array
 	size_t array;
-	uint8_t *elements, *cast; // RUN_BYTES each
+	uint8_t *elements; // RUN_BYTES
 	uint64_t done;
 };
 
@@ -278,7 +340,7 @@ static int blame_array(const struct writing *w, size_t array, int rc)
 {
 	if (rc == -ENOMEM)
 		return rc;
-	snprintf(w->e->why, sizeof(w->e->why), "%.300s: %s", w->e->chosen->arrays[array].name, ckpt_findings_why(rc));
+	snprintf(w->e->why, sizeof(w->e->why), "%.300s: %s", w->e->items->arrays[array].name, ckpt_findings_why(rc));
 	return -EBADMSG;
 }
 
@@ -294,30 +356,26 @@ static int open_array(struct writing *w, size_t array)
 {
 	int rc;
 
-	if (w->gather && w->array == array)
+	if (w->reader && w->array == array)
 		return 0;
-	ckpt_gather_free(TAKE_PTR(w->gather));
+	ckpt_expr_close(TAKE_PTR(w->reader));
 	w->array = array;
-	rc = ckpt_gather_new(w->e->catalog, w->e->chosen->at[array].array, w->e->files, &w->gather);
+	rc = ckpt_expr_open(w->e->items->at[array].expr, &w->reader);
 	return rc ? blame_array(w, array, rc) : 0;
 }
 
 static int write_run(struct writing *w, const struct ckpt_write_range *range)
 {
-	enum ckpt_dtype from = w->e->chosen->at[range->array].dtype, to = w->e->chosen->arrays[range->array].dtype;
-	unsigned width = ckpt_dtype_width(to);
-	uint64_t count = MIN(range->bytes, RUN_BYTES) / width, more = RUN_BYTES / ckpt_dtype_width(from);
+	unsigned width = ckpt_dtype_width(w->e->items->arrays[range->array].dtype);
+	uint64_t count = MIN(range->bytes, RUN_BYTES) / width;
 	int rc = open_array(w, range->array);
 
 	if (rc)
 		return rc;
-	count = MIN(count, more);
-	rc = ckpt_gather_run(w->gather, range->first / width, count, w->elements);
+	rc = ckpt_expr_run(w->reader, range->first / width, count, w->elements);
 	if (rc)
 		return blame_array(w, range->array, rc);
-	if (from != to)
-		ckpt_cast(from, to, w->elements, (size_t)count, w->cast);
-	rc = ckpt_write_put(w->writer, from != to ? w->cast : w->elements, (size_t)(count * width));
+	rc = ckpt_write_put(w->writer, w->elements, (size_t)(count * width));
 	w->done += count * width;
 	if (w->e->progress)
 		w->e->progress(w->done);
@@ -336,14 +394,13 @@ static int write_all(struct writing *w)
 
 int ckpt_export_write(struct ckpt_export *e, const struct ckpt_write_target *target)
 {
-	struct writing w = {.e = e, .elements = malloc(RUN_BYTES), .cast = malloc(RUN_BYTES)};
-	int rc = w.elements && w.cast ? ckpt_write_new(e->chosen->layout, target, &w.writer) : -ENOMEM;
+	struct writing w = {.e = e, .elements = malloc(RUN_BYTES)};
+	int rc = w.elements ? ckpt_write_new(e->items->layout, target, &w.writer) : -ENOMEM;
 
 	if (!rc)
 		rc = write_all(&w);
-	ckpt_gather_free(w.gather);
+	ckpt_expr_close(w.reader);
 	ckpt_write_free(w.writer);
 	free(w.elements);
-	free(w.cast);
 	return rc;
 }

@@ -1,5 +1,6 @@
 // Arrays of a catalog as files of a format (core/array/write.h), elsewhere.
 //
+//	ckpt_export_add()    arrays of the caller's own; else _plan() takes those of a catalog
 //	ckpt_export_plan()   chooses and names them; which files there will be is known
 //	ckpt_export_write()  writes the files
 //	ckpt_export_done()
@@ -8,19 +9,19 @@
 // byte, dtypes that are not known) is left out, and told. An array that cannot be read as a whole is an error, as is one that an index promises
 // and no file has, and a file that breaks a rule of its format: nobody knows its arrays.
 //
-// Ownership: the caller's; catalog and files live as long. Threads: one. Blocks as files and output do.
-// Memory: a run of elements, what gathering takes (gather.h), names and headers.
+// Ownership: the caller's; catalog and files live as long, also those of arrays that were added. Threads: one. Blocks as files and output do.
+// Memory: a run of elements, what reading it takes (expr.h), names and headers.
 #pragma once
 
-#include "core/array/catalog.h"
+#include "core/array/expr.h"
 #include "core/array/write_target.h"
 
 #define CKPT_EXPORT_WHY_MAX 512
 
-struct ckpt_export_chosen;
+struct ckpt_export_items;
 
 struct ckpt_export {
-	const struct ckpt_catalog *catalog;
+	const struct ckpt_catalog *catalog; // NULL: the arrays are those that were added
 	const struct ckpt_catalog_files *files;
 	const char *format;
 	uint64_t shard_bytes;                   // 0: as the format has it
@@ -35,10 +36,12 @@ struct ckpt_export {
 	// Results of the plan.
 	size_t array_count, file_count;
 	uint64_t bytes; // of the files
-	struct ckpt_export_chosen *chosen;
+	struct ckpt_export_items *items;
 	char why[CKPT_EXPORT_WHY_MAX]; // after an error but -ENOMEM, -ENOENT and -EINTR: the array or the file, and the reason
 };
 
+// An array of the output, before the plan; a reference is taken. 0, -ENOMEM.
+int ckpt_export_add(struct ckpt_export *e, const char *name, struct ckpt_expr *expr);
 // -ENOENT: no array is chosen. -ENOTSUP: the format cannot have them. -EBADMSG: one cannot be read. -ENOMEM.
 int ckpt_export_plan(struct ckpt_export *e);
 // Once. What the output or the files say; -EBADMSG: an array cannot be read as a whole.
