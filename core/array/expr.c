@@ -323,8 +323,15 @@ struct leaf {
 	uint64_t used;
 };
 
+// A part of what an expression is made of. Kept for the next: to map it anew for each would cost more than what is done in it.
+struct scratch {
+	uint8_t *at;
+	size_t bytes;
+};
+
 struct ckpt_expr_reader {
 	struct ckpt_expr *expr;
+	struct scratch scratch[CKPT_EXPR_DEPTH_MAX]; // of each depth
 	struct leaf *leaves;
 	size_t count, cap;
 	uint64_t clock;
@@ -337,7 +344,7 @@ static bool is_same_array(const struct ckpt_expr *a, const struct ckpt_expr *b)
 	return a->catalog == b->catalog && a->files == b->files && a->array == b->array;
 }
 
-size_t ckpt_expr_held(const struct ckpt_expr_reader *r)
+static size_t held_by_leaves(const struct ckpt_expr_reader *r)
 {
 	size_t bytes = 0;
 
@@ -346,10 +353,36 @@ size_t ckpt_expr_held(const struct ckpt_expr_reader *r)
 	return bytes;
 }
 
+size_t ckpt_expr_held(const struct ckpt_expr_reader *r)
+{
+	size_t bytes = held_by_leaves(r);
+
+	for (unsigned i = 0; i < CKPT_EXPR_DEPTH_MAX; i++)
+		bytes += r->scratch[i].bytes;
+	return bytes;
+}
+
 void ckpt_expr_rest(struct ckpt_expr_reader *r)
 {
+	for (unsigned i = 0; i < CKPT_EXPR_DEPTH_MAX; i++) {
+		free(TAKE_PTR(r->scratch[i].at));
+		r->scratch[i].bytes = 0;
+	}
 	for (size_t i = 0; i < r->count; i++)
 		ckpt_gather_free(TAKE_PTR(r->leaves[i].gather));
+}
+
+// For what e is made of, while e is read: those below it are less deep. NULL: no memory.
+static uint8_t *scratch_of(struct ckpt_expr_reader *r, const struct ckpt_expr *e, uint64_t count, size_t width)
+{
+	struct scratch *s = &r->scratch[e->depth];
+
+	if (s->bytes >= count * width)
+		return s->at;
+	free(s->at);
+	s->at = malloc(count * width);
+	s->bytes = s->at ? count * width : 0;
+	return s->at;
 }
 
 // Closes those that were not used for longest, but for the newest.
@@ -368,7 +401,7 @@ static void make_room(struct ckpt_expr_reader *r)
 			if (l->used != r->clock && (!oldest || l->used < oldest->used))
 				oldest = l;
 		}
-		if (!oldest || (open <= OPEN_MAX && ckpt_expr_held(r) <= CKPT_EXPR_HELD_MAX))
+		if (!oldest || (open <= OPEN_MAX && held_by_leaves(r) <= CKPT_EXPR_HELD_MAX))
 			return;
 		ckpt_gather_free(TAKE_PTR(oldest->gather));
 	}
@@ -507,7 +540,7 @@ static int cast_box(struct ckpt_expr_reader *r, const struct ckpt_expr *e, const
 {
 	const struct ckpt_expr *of = e->of[0];
 	uint64_t count = volume(e->shape.ndim, box->extent);
-	CLEANUP_FREE uint8_t *elements = malloc(count * width_of(of));
+	uint8_t *elements = scratch_of(r, e, count, width_of(of));
 	int rc = elements ? read_box(r, of, box, elements) : -ENOMEM;
 
 	if (!rc)
@@ -521,7 +554,7 @@ static int transpose_box(struct ckpt_expr_reader *r, const struct ckpt_expr *e, 
 		at[CKPT_ARRAY_DIMS_MAX] = {0};
 	unsigned ndim = e->shape.ndim;
 	size_t width = width_of(e), row = (ndim ? box->extent[ndim - 1] : 1) * width;
-	CLEANUP_FREE uint8_t *elements = malloc(volume(ndim, box->extent) * width);
+	uint8_t *elements = scratch_of(r, e, volume(ndim, box->extent), width);
 	int rc;
 
 	if (!elements)
@@ -547,9 +580,10 @@ static int transpose_box(struct ckpt_expr_reader *r, const struct ckpt_expr *e, 
 }
 
 // The parts of the box that lie in one of what is joined, or in what is padded.
-static int read_part(struct ckpt_expr_reader *r, const struct ckpt_expr *of, const uint64_t *shift,
+static int read_part(struct ckpt_expr_reader *r, const struct ckpt_expr *e, size_t part, const uint64_t *shift,
 		     const struct box *box, uint8_t *into)
 {
+	const struct ckpt_expr *of = e->of[part];
 	uint64_t start[CKPT_ARRAY_DIMS_MAX], extent[CKPT_ARRAY_DIMS_MAX], place[CKPT_ARRAY_DIMS_MAX];
 	unsigned ndim = of->shape.ndim;
 	uint8_t *elements;
@@ -565,11 +599,10 @@ static int read_part(struct ckpt_expr_reader *r, const struct ckpt_expr *of, con
 		place[i] = begin - box->start[i];
 		extent[i] = end - begin;
 	}
-	elements = malloc(volume(ndim, extent) * width_of(of));
+	elements = scratch_of(r, e, volume(ndim, extent), width_of(of));
 	rc = elements ? read_box(r, of, &(struct box){start, extent}, elements) : -ENOMEM;
 	if (!rc)
 		put_box(ndim, width_of(of), extent, elements, place, box->extent, into);
-	free(elements);
 	return rc;
 }
 
@@ -578,7 +611,7 @@ static int pad_box(struct ckpt_expr_reader *r, const struct ckpt_expr *e, const 
 	static const uint64_t origin[CKPT_ARRAY_DIMS_MAX];
 
 	memset(into, 0, volume(e->shape.ndim, box->extent) * width_of(e));
-	return read_part(r, e->of[0], origin, box, into);
+	return read_part(r, e, 0, origin, box, into);
 }
 
 static int concat_box(struct ckpt_expr_reader *r, const struct ckpt_expr *e, const struct box *box, uint8_t *into)
@@ -587,7 +620,7 @@ static int concat_box(struct ckpt_expr_reader *r, const struct ckpt_expr *e, con
 	int rc = 0;
 
 	for (size_t i = 0; i < e->count && !rc; shift[e->axis] += e->of[i]->shape.at[e->axis], i++)
-		rc = read_part(r, e->of[i], shift, box, into);
+		rc = read_part(r, e, i, shift, box, into);
 	return rc;
 }
 
@@ -689,7 +722,7 @@ static int cast_run(struct ckpt_expr_reader *r, const struct ckpt_expr *e, uint6
 		    uint8_t *into)
 {
 	const struct ckpt_expr *of = e->of[0];
-	CLEANUP_FREE uint8_t *elements = malloc(count * width_of(of));
+	uint8_t *elements = scratch_of(r, e, count, width_of(of));
 	int rc = elements ? read_run(r, of, first, count, elements) : -ENOMEM;
 
 	if (!rc)

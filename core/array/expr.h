@@ -9,7 +9,7 @@
 // Ownership: counted; an expression takes references of its own to what it is made of. Catalog and files live as long. Threads: any, as
 // expressions do not change; one at a time for a reader. Blocks as the files do.
 // Memory: a part again for each CAST, TRANSPOSE, PAD and CONCAT above an array, in the dtype that it has there; and for the arrays that a
-// reader has open CKPT_EXPR_HELD_MAX, or what one of them takes (gather.h).
+// reader has open CKPT_EXPR_HELD_MAX, or what one of them takes (gather.h). It is kept for the next part, until _rest().
 // Errors: those of gather.h for reading; -EINVAL: shapes, axes or dtypes do not fit, or it is made of too many;
 // -EOVERFLOW: more than 2^63 bytes; -ENOTSUP: the array has no elements here.
 #pragma once
@@ -63,6 +63,6 @@ void ckpt_expr_close(struct ckpt_expr_reader *r); // NULL is fine
 int ckpt_expr_box(struct ckpt_expr_reader *r, const uint64_t *start, const uint64_t *extent, void *into);
 // Elements [first, first + count) in C order; first + count is no more than there are.
 int ckpt_expr_run(struct ckpt_expr_reader *r, uint64_t first, uint64_t count, void *into);
-// The memory of what is open; and all of it closed, until the next read.
+// The memory that it has; and all of it given back, until the next read.
 size_t ckpt_expr_held(const struct ckpt_expr_reader *r);
 void ckpt_expr_rest(struct ckpt_expr_reader *r);

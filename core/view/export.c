@@ -10,7 +10,7 @@
 
 #include <stdio.h>
 
-#define RUN_BYTES ((uint64_t)4 << 20)
+#define RUN_BYTES ((uint64_t)1 << 20)
 
 // An array of the output.
 struct item {
