@@ -11,7 +11,7 @@ import re
 SAVE, AMEND, REPACK, RESTORE, NOTE, DELETE, UNDELETE, EXPIRE, RENAME, FLAG, SET = range(1, 12)
 MKDIR, FILE, REMOVE, MOVE = range(12, 16)  # of the plain tree: not in the log of a node (tests/unit/test_plain.c)
 CONDEMN, HOLD = range(16, 18)  # of objects: neither (tests/unit/test_condemned.c)
-DROP, MERGE = range(18, 20)  # of a store with a remote alone (tests/unit/test_shared.c)
+DROP, MERGE = range(18, 20)  # of a store with a remote alone (tests/unit/test_shared_drop.c)
 PINNED, TEMPORARY = 1, 2
 ANY = 2**64 - 1
 OK, VOID, NEWER = 0, 1, -95  # -ENOTSUP
