@@ -1,28 +1,39 @@
-// Which arrays of two files differ: found by name, and the same where dtype, shape, order and bytes are, wherever in the file
-// they stand and whatever stands around them.
+// Which arrays of two steps differ, and by how much: whatever formats their files have.
 //
-// Threads: one. Blocks on the disk: what both have is read, until a byte differs.
+// Arrays are found by NAME; by TREE:NAME where a step has several of the name. A number in a tree that is the step's own is no difference.
+// Nothing is read of arrays whose bytes lie in files that are known to be the same.
+//
+// Threads: one. Blocks as the files do. Memory: that of two readers (gather.h), and a name for each array.
 #pragma once
 
-#include "core/array/array.h"
+#include "core/array/catalog.h"
+#include "core/array/difference.h"
 
-#define CKPT_ARRAY_DIFF_PIECE (1u << 20)
-
-struct ckpt_array_diff {
-	struct ckpt_source a, b;
-	const char *path; // of both
-	char *buffer;     // two pieces
-	// '+' b alone has it, '-' a alone; '~' both: array is that of b. In the order of their names.
-	void (*tell)(void *arg, char mark, const struct ckpt_array *array, const struct ckpt_array *was);
-	void (*progress)(void *arg, uint64_t bytes); // that were compared since the last call
-	void *arg;
-	uint64_t same; // counts those that are
+struct ckpt_array_diff_side {
+	const struct ckpt_catalog *catalog;
+	const struct ckpt_catalog_files *files;
+	int64_t number; // of the step; -1: it has none
 };
 
-// 0; 1: one of them is of no known format, and nothing is told; -errno.
-int ckpt_array_diff(struct ckpt_array_diff *d);
+struct ckpt_array_told {
+	char mark;                              // '+' b alone has it, '-' a alone, '~' both; '?' it cannot be compared
+	const char *name;                       // NAME or TREE:NAME
+	const struct ckpt_catalog_array *a, *b; // NULL: that side has none
+	const struct ckpt_difference *by;       // of '~': NULL, no element can be compared with another
+	const char *why;                        // of '?'
+};
 
-// "f32 [2, 3]", "? 100 bytes": malloc'ed.
-char *ckpt_array_kind(const struct ckpt_array *array);
-// A name as a terminal may have it: malloc'ed, with control characters as \xNN.
-char *ckpt_array_name(const struct ckpt_array *array);
+struct ckpt_array_diff {
+	struct ckpt_array_diff_side a, b;
+	bool (*is_same_file)(void *arg, const char *path); // both steps have it at this path, with the same bytes
+	void (*tell)(void *arg, const struct ckpt_array_told *told); // in the order of names
+	void (*progress)(void *arg, uint64_t bytes);                 // that were compared since the last call
+	void *arg;
+	// Results.
+	uint64_t same;      // counts those that are
+	char failed;        // after an error: 'a', 'b', or 0
+	char *failed_array; // its name; malloc'ed
+};
+
+// 0, -ENOMEM, what the files say.
+int ckpt_array_diff(struct ckpt_array_diff *d);

@@ -1,9 +1,10 @@
-// diff: which files of two steps differ, and which arrays in them.
+// diff: which files of two steps differ, and which arrays.
 #include "tools/verb.h"
 
 #include "core/base/util.h"
 #include "core/cold/file.h"
-#include "tools/array_diff.h"
+#include "core/view/step_arrays.h"
+#include "tools/array_told.h"
 #include "tools/listing.h"
 #include "tools/output.h"
 #include "tools/progress.h"
@@ -12,12 +13,13 @@
 #include <stdio.h>
 #include <sys/stat.h>
 
-#define PIECE CKPT_ARRAY_DIFF_PIECE
+#define PIECE (1u << 20)
 
 struct side {
 	const char *word; // as the user called it
 	struct ckpt_step *step;
 	struct ckpt_manifest *m;
+	struct ckpt_step_arrays *arrays;
 };
 
 // A file of one side.
@@ -27,7 +29,7 @@ struct side_file {
 };
 
 struct array_difference {
-	char mark;  // + - ~
+	char mark;  // + - ~ ?
 	char *line; // for people
 	json_t *row;
 };
@@ -35,9 +37,7 @@ struct array_difference {
 struct difference {
 	char mark; // + - ~
 	char *path;
-	bool known; // to have arrays, on both sides; which of them differ is in:
-	struct array_difference *at;
-	size_t count, cap;
+	unsigned known; // to have arrays, in a: 1, in b: 2
 };
 
 struct diff {
@@ -45,18 +45,19 @@ struct diff {
 	struct side a, b;
 	struct difference *at;
 	size_t count, cap;
-	uint64_t same;        // files and links
-	uint64_t same_arrays; // of the files that changed
+	struct array_difference *arrays_at;
+	size_t array_count, array_cap;
+	uint64_t same; // files and links
+	uint64_t same_arrays;
 	uint64_t bytes;
 	char *buffer; // two pieces
 };
 
-static struct difference *add(struct diff *d, char mark, const char *path)
+static void add(struct diff *d, char mark, const char *path)
 {
 	if (ckpt_grow((void **)&d->at, &d->cap, d->count + 1, sizeof(*d->at)))
 		ckpt_need(NULL);
-	d->at[d->count] = (struct difference){.mark = mark, .path = ckpt_text("%s", path)};
-	return &d->at[d->count++];
+	d->at[d->count++] = (struct difference){.mark = mark, .path = ckpt_text("%s", path)};
 }
 
 // --- Content ------------------------------------------------------------------------------------------------------------
@@ -167,80 +168,6 @@ static bool is_other(struct diff *d, const struct ckpt_entry *a, const struct ck
 	       (a->bytes && !is_same_sealed(d, a, b) && compare_files(d, a, b, path, ret_failed));
 }
 
-// --- Arrays -------------------------------------------------------------------------------------------------------------
-
-static json_t *shape_of(const struct ckpt_array *array)
-{
-	json_t *shape = array->dtype || array->ndim ? ckpt_need(json_array()) : json_null();
-
-	for (unsigned i = 0; i < array->ndim; i++)
-		json_array_append_new(shape, ckpt_need(json_integer((json_int_t)array->shape[i])));
-	return shape;
-}
-
-static json_t *row_of(const char *path, const struct ckpt_array *array)
-{
-	return ckpt_need(json_pack(
-		"{s:o, s:o, s:o, s:o}", "path", ckpt_json_text(path), "array", ckpt_json_text(array->name), "dtype",
-		ckpt_json_text(array->dtype ? ckpt_dtype_name(array->dtype) : NULL), "shape", shape_of(array)));
-}
-
-static char *line_of(const char *name, const struct ckpt_array *array, const struct ckpt_array *was)
-{
-	CLEANUP_FREE char *kind = ckpt_array_kind(array), *was_kind = was ? ckpt_array_kind(was) : NULL;
-
-	if (!was_kind)
-		return ckpt_text("%s  %s", name, kind);
-	return strcmp(kind, was_kind) ? ckpt_text("%s  %s, was %s", name, kind, was_kind) : ckpt_text("%s", name);
-}
-
-struct telling {
-	struct diff *d;
-	struct difference *file;
-};
-
-static void tell(void *arg, char mark, const struct ckpt_array *array, const struct ckpt_array *was)
-{
-	struct difference *file = ((struct telling *)arg)->file;
-	CLEANUP_FREE char *name = ckpt_array_name(array);
-
-	if (ckpt_grow((void **)&file->at, &file->cap, file->count + 1, sizeof(*file->at)))
-		ckpt_need(NULL);
-	file->at[file->count++] = (struct array_difference){mark, line_of(name, array, was), row_of(file->path, array)};
-}
-
-static void count_bytes(void *arg, uint64_t bytes)
-{
-	struct diff *d = ((struct telling *)arg)->d;
-
-	d->bytes += bytes;
-	ckpt_progress_update(d->bytes);
-}
-
-// Of two files that differ. The exit status of a failure, which has been said.
-static int compare_arrays(struct diff *d, const struct ckpt_entry *a, const struct ckpt_entry *b,
-			  struct difference *file)
-{
-	struct side_file x = {.side = &d->a}, y = {.side = &d->b};
-	struct telling telling = {d, file};
-	struct ckpt_array_diff arrays = {
-		.path = file->path, .buffer = d->buffer, .tell = tell, .progress = count_bytes, .arg = &telling};
-	int rc, failed = 0;
-
-	if (open_file(&x, a, file->path, &failed) && open_file(&y, b, file->path, &failed)) {
-		arrays.a = (struct ckpt_source){.bytes = a->bytes, .read = read_all, .arg = &x};
-		arrays.b = (struct ckpt_source){.bytes = b->bytes, .read = read_all, .arg = &y};
-		rc = ckpt_array_diff(&arrays);
-		if (rc < 0)
-			failed = fail_read(&d->a, file->path, rc);
-		file->known = !rc;
-		d->same_arrays += arrays.same;
-	}
-	ckpt_file_close(x.file);
-	ckpt_file_close(y.file);
-	return failed;
-}
-
 // --- The trees ----------------------------------------------------------------------------------------------------------
 
 // A directory that only one side has is told by what is in it, if there is anything.
@@ -255,14 +182,10 @@ static int compare_entries(struct diff *d, const struct ckpt_entry *a, const str
 	uint64_t before = d->bytes;
 	int status = 0;
 
-	if (is_other(d, a, b, path, &status)) {
-		struct difference *one = add(d, '~', path);
-
-		if (d->arrays && a->type == CKPT_ENTRY_FILE && b->type == CKPT_ENTRY_FILE)
-			status = compare_arrays(d, a, b, one);
-	} else if (a->type != CKPT_ENTRY_DIR) {
+	if (is_other(d, a, b, path, &status))
+		add(d, '~', path);
+	else if (a->type != CKPT_ENTRY_DIR)
 		d->same++;
-	}
 	d->bytes = before + (a->type == CKPT_ENTRY_FILE ? a->bytes : 0);
 	return status;
 }
@@ -301,6 +224,109 @@ static int by_path(const void *a, const void *b)
 	return strcmp(x->path, y->path);
 }
 
+// --- Arrays -------------------------------------------------------------------------------------------------------------
+
+static const struct difference *find(const struct diff *d, const char *path)
+{
+	const struct difference key = {.path = (char *)path};
+
+	return d->count ? bsearch(&key, d->at, d->count, sizeof(*d->at), by_path) : NULL;
+}
+
+// Both steps have the file at this path, and it is the same.
+static bool is_same_file(void *arg, const char *path)
+{
+	const struct diff *d = arg;
+	uint32_t a, b;
+
+	return !ckpt_manifest_lookup(d->a.m, path, &a) && !ckpt_manifest_lookup(d->b.m, path, &b) && !find(d, path);
+}
+
+static void tell(void *arg, const struct ckpt_array_told *told)
+{
+	struct diff *d = arg;
+
+	if (ckpt_grow((void **)&d->arrays_at, &d->array_cap, d->array_count + 1, sizeof(*d->arrays_at)))
+		ckpt_need(NULL);
+	d->arrays_at[d->array_count++] =
+		(struct array_difference){told->mark, ckpt_array_told_line(told), ckpt_array_told_row(told)};
+}
+
+static void count_bytes(void *arg, uint64_t bytes)
+{
+	struct diff *d = arg;
+
+	d->bytes += bytes;
+	ckpt_progress_update(d->bytes);
+}
+
+static int read_arrays(struct side *s)
+{
+	int rc = ckpt_step_arrays_read(s->step, s->m, "", &s->arrays);
+
+	return rc ? ckpt_fail(s->word, "`ckptfs verify` says what is damaged", "its arrays cannot be read: %s",
+			      strerror(-rc))
+		  : 0;
+}
+
+static struct ckpt_array_diff_side arrays_of(const struct side *s)
+{
+	struct ckpt_version *version = ckpt_step_version(s->step);
+	struct ckpt_array_diff_side of = {ckpt_step_arrays_catalog(s->arrays), ckpt_step_arrays_files(s->arrays),
+					  version->is.number};
+
+	ckpt_version_unref(version);
+	return of;
+}
+
+// The files that have arrays, or pieces of them, are known.
+static void know_files(struct diff *d, const struct side *s, unsigned bit)
+{
+	const struct ckpt_catalog *c = ckpt_step_arrays_catalog(s->arrays);
+	struct ckpt_catalog_array a;
+	struct difference *known;
+	struct ckpt_piece p;
+
+	for (size_t i = 0; i < ckpt_catalog_count(c); i++) {
+		ckpt_catalog_get(c, i, &a);
+		for (size_t k = 0; k <= a.pieces; k++) {
+			if (k < a.pieces)
+				ckpt_catalog_piece(c, i, k, &p);
+			known = (struct difference *)find(d, k < a.pieces ? p.file : a.tree);
+			if (known)
+				known->known |= bit;
+		}
+	}
+}
+
+static int compare_arrays(struct diff *d)
+{
+	struct ckpt_array_diff arrays = {.is_same_file = is_same_file, .tell = tell, .progress = count_bytes, .arg = d};
+	int rc = read_arrays(&d->a);
+
+	if (!rc)
+		rc = read_arrays(&d->b);
+	if (rc)
+		return rc;
+	if (!d->count) {
+		d->same_arrays = ckpt_catalog_count(ckpt_step_arrays_catalog(d->a.arrays));
+		return 0;
+	}
+	know_files(d, &d->a, 1);
+	know_files(d, &d->b, 2);
+	arrays.a = arrays_of(&d->a);
+	arrays.b = arrays_of(&d->b);
+	d->bytes = 0;
+	ckpt_progress_start("diff of arrays", ckpt_step_bytes(d->a.step), 1);
+	rc = ckpt_array_diff(&arrays);
+	ckpt_progress_stop();
+	d->same_arrays = arrays.same;
+	if (rc)
+		rc = fail_read(arrays.failed == 'b' ? &d->b : &d->a, arrays.failed_array, rc);
+	free(arrays.failed_array);
+	return rc;
+}
+
 static int run(struct diff *d)
 {
 	int status;
@@ -312,6 +338,8 @@ static int run(struct diff *d)
 	ckpt_progress_stop();
 	if (d->count)
 		qsort(d->at, d->count, sizeof(*d->at), by_path);
+	if (!status && d->arrays)
+		status = compare_arrays(d);
 	return status;
 }
 
@@ -331,10 +359,9 @@ static json_t *rows(const struct diff *d, char mark)
 {
 	json_t *list = ckpt_need(json_array());
 
-	for (size_t i = 0; i < d->count; i++)
-		for (size_t k = 0; k < d->at[i].count; k++)
-			if (d->at[i].at[k].mark == mark)
-				json_array_append(list, d->at[i].at[k].row);
+	for (size_t i = 0; i < d->array_count; i++)
+		if (d->arrays_at[i].mark == mark)
+			json_array_append(list, d->arrays_at[i].row);
 	return list;
 }
 
@@ -344,7 +371,7 @@ static json_t *unknown(const struct diff *d)
 	json_t *list = ckpt_need(json_array());
 
 	for (size_t i = 0; i < d->count; i++)
-		if (d->at[i].mark == '~' && !d->at[i].known)
+		if (d->at[i].mark == '~' && d->at[i].known != 3)
 			json_array_append_new(list, ckpt_json_text(d->at[i].path));
 	return list;
 }
@@ -355,10 +382,11 @@ static void print_json(const struct diff *d)
 					     "changed", paths(d, '~'), "same", (json_int_t)d->same));
 
 	if (d->arrays)
-		json_object_set_new(answer, "arrays",
-				    ckpt_need(json_pack("{s:o, s:o, s:o, s:I, s:o}", "added", rows(d, '+'), "removed",
-							rows(d, '-'), "changed", rows(d, '~'), "same",
-							(json_int_t)d->same_arrays, "unknown", unknown(d))));
+		json_object_set_new(
+			answer, "arrays",
+			ckpt_need(json_pack("{s:o, s:o, s:o, s:I, s:o, s:o}", "added", rows(d, '+'), "removed",
+					    rows(d, '-'), "changed", rows(d, '~'), "same", (json_int_t)d->same_arrays,
+					    "unknown", unknown(d), "unread", rows(d, '?'))));
 	ckpt_output_json(answer);
 }
 
@@ -368,21 +396,23 @@ static void print(const struct diff *d)
 		print_json(d);
 		return;
 	}
-	for (size_t i = 0; i < d->count; i++) {
+	for (size_t i = 0; i < d->count; i++)
 		printf("%c %s\n", d->at[i].mark, d->at[i].path);
-		for (size_t k = 0; k < d->at[i].count; k++)
-			printf("  %c %s\n", d->at[i].at[k].mark, d->at[i].at[k].line);
-	}
+	for (size_t i = 0; i < d->array_count; i++)
+		printf("  %c %s\n", d->arrays_at[i].mark, d->arrays_at[i].line);
 }
 
-static void free_difference(struct difference *one)
+static void diff_done(struct diff *d)
 {
-	for (size_t i = 0; i < one->count; i++) {
-		free(one->at[i].line);
-		json_decref(one->at[i].row);
+	for (size_t i = 0; i < d->count; i++)
+		free(d->at[i].path);
+	for (size_t i = 0; i < d->array_count; i++) {
+		free(d->arrays_at[i].line);
+		json_decref(d->arrays_at[i].row);
 	}
-	free(one->at);
-	free(one->path);
+	free(d->arrays_at);
+	free(d->at);
+	free(d->buffer);
 }
 
 static int open_side(const struct ckpt_listing *l, const struct ckpt_operand *o, const char *word, struct side *s)
@@ -410,8 +440,10 @@ static int diff(struct diff *d, const struct ckpt_operand *o)
 		status = run(d);
 	if (!status) {
 		print(d);
-		status = d->count ? 1 : 0;
+		status = d->count || d->array_count ? 1 : 0;
 	}
+	ckpt_step_arrays_free(d->a.arrays);
+	ckpt_step_arrays_free(d->b.arrays);
 	ckpt_manifest_unref(d->a.m);
 	ckpt_manifest_unref(d->b.m);
 	ckpt_step_unref(d->a.step);
@@ -430,8 +462,8 @@ int ckpt_verb_diff(int argc, char **argv)
 {
 	static const struct argp_option options[] = {
 		{"arrays", 'a', NULL, 0,
-		 "also show which arrays in a changed file were added, removed and changed "
-		 "(.safetensors, .npy, .npz, torch.save)",
+		 "also show which arrays were added, removed and changed, and by how much, whatever the formats of "
+		 "their files",
 		 0},
 		{0},
 	};
@@ -440,6 +472,10 @@ int ckpt_verb_diff(int argc, char **argv)
 		.doc = "Shows which files were added (+), removed (-) and changed (~) from step A to step "
 		       "B; modes, owners and times do not count. Exit status 0: the steps are equal; 1: "
 		       "they differ, or the verb failed and says why.\v"
+		       "With --arrays the lines of arrays (+ - ~) come after those of files. Arrays are found by name, "
+		       "by "
+		       "TREE:NAME where a step has several of the name. `max ulp` counts the numbers of the coarser of "
+		       "the two types that lie between; `?` marks an array that cannot be compared.\n\n"
 		       "Examples:\n"
 		       "  ckptfs diff /ckpt 1000 2000\n"
 		       "  ckptfs diff --arrays /ckpt 1000 latest\n"
@@ -461,10 +497,7 @@ int ckpt_verb_diff(int argc, char **argv)
 		return rc;
 	d.buffer = ckpt_need(malloc((size_t)2 * PIECE));
 	rc = o.count == 2 ? diff(&d, &o) : ckpt_usage("diff", "usage: ckptfs diff [STORE] A B", "wants two steps");
-	for (size_t i = 0; i < d.count; i++)
-		free_difference(&d.at[i]);
-	free(d.at);
-	free(d.buffer);
+	diff_done(&d);
 	ckpt_operand_done(&o);
 	return rc;
 }

@@ -297,8 +297,7 @@ static int names_of(const struct ckpt_findings_side *of, const struct ckpt_findi
 	return 0;
 }
 
-// "global_step100" for "global_step200": the text with each run of digits that is `from` replaced by `to`; malloc'ed.
-static char *renumbered(const char *text, int64_t from, int64_t to)
+char *ckpt_findings_tree(const char *text, int64_t from, int64_t to)
 {
 	char wanted[24], other[24], *made = NULL;
 	size_t len = 0;
@@ -329,7 +328,7 @@ static char *renumbered(const char *text, int64_t from, int64_t to)
 // The same array there. 0; -ENOENT, -ENOMEM.
 static int find_there(const struct names *n, const struct ckpt_catalog_array *a, size_t *ret_at)
 {
-	CLEANUP_FREE char *tree = renumbered(a->tree, n->from, n->to);
+	CLEANUP_FREE char *tree = ckpt_findings_tree(a->tree, n->from, n->to);
 	const struct key key = {tree, a->name};
 	size_t low = 0, high = ckpt_catalog_count(n->c);
 

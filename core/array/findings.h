@@ -80,3 +80,6 @@ int ckpt_findings_of_elements(struct ckpt_findings *f, const struct ckpt_finding
 // A few bytes may say that an array has 2^60 elements, all of them the fill or the same one: to read these would not end.
 bool ckpt_findings_may_read(const struct ckpt_catalog *c, size_t array);
 const char *ckpt_findings_why(int error); // of gather.h, in words
+// "global_step100" for "global_step200": the tree with each run of digits that is the number `from` replaced by `to`, unless one of
+// them is -1; malloc'ed. NULL: no memory.
+char *ckpt_findings_tree(const char *tree, int64_t from, int64_t to);

@@ -119,31 +119,43 @@ def models(mount, commit, scratch):
         commit(top)
 
 
-def row(path, array, dtype, *shape):
-    return {"path": path, "array": array, "dtype": dtype, "shape": list(shape)}
+def row(path, array, dtype, *shape, **more):
+    return {"path": path, "array": array, "dtype": dtype, "shape": list(shape), **more}
+
+
+def changed(path, array, dtype, *shape, was=None, elements=None, differ=None, max_abs=None, max_ulp=None):
+    known = 0 if elements else None
+    return row(path, array, dtype, *shape, was={"path": path, "dtype": dtype, "shape": list(shape), **(was or {})}, elements=elements, differ=differ, nan=known, inf=known, max_abs=max_abs, max_ulp=max_ulp)
 
 
 def test_diff_names_the_arrays_that_differ(mount, models, store, ckptfs):
     got, status = answer(ckptfs, "--arrays", store, "1", "2")
     arrays = got.pop("arrays")
     assert got == {"added": [], "removed": [], "changed": ["a.safetensors", "b.npz", "c.npy", "header.safetensors", "one.npy", "words"], "same": 1} and status == 1
+    [by_bytes] = [r for r in arrays["changed"] if r["array"] == "bytes"]
+    ulp = by_bytes["max_ulp"]
+    assert ulp == abs(int(numpy.float64(LARGE[-1, -1] + 1).view("i8")) - int(LARGE[-1, -1].view("i8")))
     assert arrays == {
         "added": [row("a.safetensors", "a", "f64", 600, 600), row("a.safetensors", "new", "f16", 2, 5)],
-        "removed": [row("a.safetensors", "gone", "i64", 3)],
-        "changed": [row("a.safetensors", ESCAPE, "i8", 3), row("a.safetensors", "bytes", "f64", 600, 600), row("a.safetensors", "dtype", "i32", 8), row("a.safetensors", "shape", "f64", 4, 2),
-                    row("b.npz", "v", "i64", 5), row("c.npy", "c", "f64", 600, 600)],
-        "same": 3 + 1 + 1, "unknown": ["one.npy", "words"]}
+        "removed": [row("a.safetensors", "gone", "i64", 3), row(".", "one", "f64", 600, 600)],
+        "changed": [changed("a.safetensors", ESCAPE, "i8", 3, elements=3, differ=3, max_abs=1), changed("a.safetensors", "bytes", "f64", 600, 600, elements=360000, differ=1, max_abs=(LARGE[-1, -1] + 1) - LARGE[-1, -1], max_ulp=ulp),
+                    changed("a.safetensors", "dtype", "i32", 8, was={"dtype": "f32"}, elements=8, differ=0, max_abs=0), changed("a.safetensors", "shape", "f64", 4, 2, was={"shape": [2, 4]}),
+                    changed("b.npz", "v", "i64", 5, elements=5, differ=5, max_abs=1)],
+        "same": 3 + 1 + 1 + 2, "unknown": ["one.npy", "words"], "unread": [row("b.npz", "objects", None, why="its header is not what NumPy writes for an array of numbers") | {"shape": None}]}
     back = answer(ckptfs, "--arrays", store, "2", "1")[0]["arrays"]
     assert back["added"] == arrays["removed"] and back["removed"] == arrays["added"] and back["same"] == arrays["same"]
-    assert answer(ckptfs, "--arrays", store, "1", "1") == ({"added": [], "removed": [], "changed": [], "same": 7, "arrays": {"added": [], "removed": [], "changed": [], "same": 0, "unknown": []}}, 0)
+    assert answer(ckptfs, "--arrays", store, "1", "1") == ({"added": [], "removed": [], "changed": [], "same": 7, "arrays": {"added": [], "removed": [], "changed": [], "same": 15, "unknown": [], "unread": []}}, 0)
     assert answer(ckptfs, store, "1", "2") == (got, 1), "without the option nothing is said of arrays"
 
 
-def test_diff_prints_arrays_below_their_files(mount, models, store, ckptfs):
+def test_diff_prints_arrays_after_the_files(mount, models, store, ckptfs):
     done = ckptfs("diff", "-a", store, "1", "2", check=False)
-    assert done.returncode == 1 and done.stdout.splitlines() == [
-        "~ a.safetensors", "  ~ \\x1b[31m\\x85\u00e9", "  + a  f64 [600, 600]", "  ~ bytes", "  ~ dtype  i32 [8], was f32 [8]", "  - gone  i64 [3]", "  + new  f16 [2, 5]", "  ~ shape  f64 [4, 2], was f64 [2, 4]",
-        "~ b.npz", "  ~ v", "~ c.npy", "  ~ c  f64 [600, 600], was f64 [600, 600] by columns", "~ header.safetensors", "~ one.npy", "~ words"]
+    assert done.returncode == 1 and done.stdout.splitlines()[:6] == ["~ a.safetensors", "~ b.npz", "~ c.npy", "~ header.safetensors", "~ one.npy", "~ words"]
+    lines = done.stdout.splitlines()[6:]
+    assert lines[2].startswith("  ~ bytes: 1 of 360000 elements, max abs 1, max ulp ") and lines.pop(2)
+    assert lines == [
+        "  ~ \\x1b[31m\\x85\u00e9: 3 of 3 elements, max abs 1", "  + a  f64 [600, 600]", "  ~ dtype  i32 [8], was f32 [8]: 0 of 8 elements, max abs 0", "  - gone  i64 [3]", "  + new  f16 [2, 5]",
+        "  ? objects  cannot be compared: its header is not what NumPy writes for an array of numbers", "  - one  f64 [600, 600]", "  ~ shape  f64 [4, 2], was f64 [2, 4]", "  ~ v: 5 of 5 elements, max abs 1"]
 
 
 def test_an_array_that_cannot_be_read_is_a_failure(mount, models, store, ckptfs):
@@ -151,4 +163,4 @@ def test_an_array_that_cannot_be_read_is_a_failure(mount, models, store, ckptfs)
     for lost in (store / "sessions").glob("*/a.safetensors"):
         os.truncate(lost, lost.stat().st_size - 1)
     done = ckptfs("diff", "--arrays", store, "1", "2", check=False)
-    assert done.returncode == 1 and done.stdout == "" and "1/a.safetensors: cannot be read: Input/output error" in done.stderr, done.stderr
+    assert done.returncode == 1 and done.stdout == "" and "ckptfs: 1: its arrays cannot be read: Input/output error" in done.stderr, done.stderr
