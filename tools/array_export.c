@@ -121,9 +121,46 @@ static int fail(const struct ckpt_array_export *x, int rc)
 			 "%s", why);
 }
 
+static void note(void *arg, const char *text)
+{
+	const struct ckpt_array_export *x = arg;
+
+	ckpt_note("%s: %s", x->rules_word, text);
+}
+
+static int add_all(struct ckpt_array_export *x, const struct ckpt_array_list *list)
+{
+	int rc = list->count ? 0 : -ENOENT;
+
+	for (size_t i = 0; i < list->count && !rc; i++)
+		rc = ckpt_export_add(&x->of, list->at[i].name, list->at[i].expr);
+	return rc;
+}
+
+// The arrays that the rules make of those that are chosen. *ret_status: the exit status of a failure, which was said.
+static int apply_rules(struct ckpt_array_export *x, int *ret_status)
+{
+	struct ckpt_array_rules_telling telling = {.note = note, .arg = x};
+	struct ckpt_array_list list = {0};
+	int rc = ckpt_export_choose(&x->of, &list);
+
+	if (!rc) {
+		rc = ckpt_array_rules_apply(x->rules, &list, &telling);
+		if (rc == -EINVAL)
+			*ret_status = ckpt_fail(x->rules_word, "`ckptfs arrays STORE STEP` lists names and shapes",
+						"%s", telling.why);
+	}
+	if (!rc && x->of.dtype)
+		rc = ckpt_array_list_cast(&list, x->of.dtype);
+	if (!rc)
+		rc = add_all(x, &list);
+	ckpt_array_list_done(&list);
+	return rc;
+}
+
 int ckpt_array_export_plan(struct ckpt_array_export *x)
 {
-	int rc;
+	int rc, status = 0;
 
 	x->of.only = x->only.at;
 	x->of.not = x->not .at;
@@ -141,7 +178,11 @@ int ckpt_array_export_plan(struct ckpt_array_export *x)
 	}
 	if (!x->of.format)
 		x->of.format = ckpt_export_format_of(&x->of);
-	rc = ckpt_export_plan(&x->of);
+	rc = x->rules ? apply_rules(x, &status) : 0;
+	if (status)
+		return status;
+	if (!rc)
+		rc = ckpt_export_plan(&x->of);
 	if (rc == -ENOENT)
 		return ckpt_fail(x->word, "`ckptfs arrays STORE STEP` lists the arrays of a step",
 				 "no array is chosen");

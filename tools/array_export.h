@@ -4,6 +4,7 @@
 // the store. Failures are said on stderr, once; calls return 0 or an exit status.
 #pragma once
 
+#include "core/view/array_rules.h"
 #include "core/view/export.h"
 #include "core/view/step_arrays.h"
 #include "tools/listing.h"
@@ -40,7 +41,9 @@ struct ckpt_globs {
 struct ckpt_array_export {
 	struct ckpt_export of;
 	struct ckpt_globs only, not ;
-	const char *word; // the step, as the user called it
+	const char *word;                     // the step, as the user called it
+	const struct ckpt_array_rules *rules; // the caller's; NULL: the arrays are written as they are
+	const char *rules_word;               // the file that they are from
 	struct ckpt_step_arrays *arrays;
 	json_t *left_out;
 };
@@ -52,7 +55,7 @@ int ckpt_array_export_option(struct ckpt_array_export *x, int key, char *arg);
 // The arrays of a step, or of the files below a path in it.
 int ckpt_array_export_read(struct ckpt_array_export *x, const struct ckpt_listing *l, const struct ckpt_operand *o,
 			   const char *word);
-// Chooses and names; where no format was asked for, it is that of the arrays, if they have one that is written here, else safetensors.
+// Chooses and names, and applies the rules; where no format was asked for, it is that of the arrays, if they have one that is written here, else safetensors.
 int ckpt_array_export_plan(struct ckpt_array_export *x);
 // The files, into a directory that has none of them.
 int ckpt_array_export_write(struct ckpt_array_export *x, int dirfd);

@@ -75,6 +75,7 @@ static const struct ckpt_verb verbs[] = {
 	{"check", "says what is wrong with the arrays of a step", ckpt_verb_check},
 	{"export", "writes arrays of a step as files of a format", ckpt_verb_export},
 	{"derive", "makes a step of arrays of another one", ckpt_verb_derive},
+	{"convert", "makes a step of arrays of another one, changed by rules", ckpt_verb_convert},
 	{"begin", "opens a staged step by hand", ckpt_verb_begin},
 	{"commit", "completes a staged step by hand", ckpt_verb_commit},
 	{"resume", "gives a left-over session its name again", ckpt_verb_resume},

@@ -59,6 +59,7 @@ int ckpt_verb_cat(int argc, char **argv);
 int ckpt_verb_commit(int argc, char **argv);
 int ckpt_verb_cool(int argc, char **argv);
 int ckpt_verb_config(int argc, char **argv);
+int ckpt_verb_convert(int argc, char **argv);
 int ckpt_verb_copy(int argc, char **argv);
 int ckpt_verb_diff(int argc, char **argv);
 int ckpt_verb_doctor(int argc, char **argv);

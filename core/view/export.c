@@ -297,15 +297,46 @@ static int lay_out(struct ckpt_export *e)
 
 int ckpt_export_plan(struct ckpt_export *e)
 {
-	int rc = e->catalog ? choose(e) : 0;
+	bool chooses = e->catalog && !e->items;
+	int rc = chooses ? choose(e) : 0;
 
 	if (!rc && !e->items)
 		rc = -ENOENT;
-	if (!rc && e->catalog)
+	if (!rc && chooses)
 		rc = name_chosen(e);
 	if (!rc)
 		rc = check_names(e);
 	return rc ? rc : lay_out(e);
+}
+
+static int list_chosen(struct ckpt_export *e, struct ckpt_array_list *list)
+{
+	struct ckpt_export_items *c = e->items;
+	int rc = c ? name_chosen(e) : -ENOENT;
+
+	if (!rc)
+		rc = check_names(e);
+	for (size_t i = 0; !rc && i < c->count; i++) {
+		struct ckpt_catalog_array a;
+
+		ckpt_catalog_get(e->catalog, c->at[i].array, &a);
+		rc = ckpt_array_list_add(list, c->at[i].name, a.tree, a.name, c->at[i].expr);
+	}
+	return rc;
+}
+
+int ckpt_export_choose(struct ckpt_export *e, struct ckpt_array_list *ret_list)
+{
+	enum ckpt_dtype dtype = e->dtype;
+	int rc;
+
+	e->dtype = CKPT_DTYPE_NONE;
+	rc = choose(e);
+	e->dtype = dtype;
+	if (!rc)
+		rc = list_chosen(e, ret_list);
+	ckpt_export_done(e);
+	return rc;
 }
 
 void ckpt_export_done(struct ckpt_export *e)

@@ -1,5 +1,6 @@
 // Arrays of a catalog as files of a format (core/array/write.h), elsewhere.
 //
+//	ckpt_export_choose() arrays of a catalog, for a caller that adds what it makes of them
 //	ckpt_export_add()    arrays of the caller's own; else _plan() takes those of a catalog
 //	ckpt_export_plan()   chooses and names them; which files there will be is known
 //	ckpt_export_write()  writes the files
@@ -15,13 +16,14 @@
 
 #include "core/array/expr.h"
 #include "core/array/write_target.h"
+#include "core/view/array_list.h"
 
 #define CKPT_EXPORT_WHY_MAX 512
 
 struct ckpt_export_items;
 
 struct ckpt_export {
-	const struct ckpt_catalog *catalog; // NULL: the arrays are those that were added
+	const struct ckpt_catalog *catalog; // its arrays are chosen, unless some were added
 	const struct ckpt_catalog_files *files;
 	const char *format;
 	uint64_t shard_bytes;                   // 0: as the format has it
@@ -42,6 +44,8 @@ struct ckpt_export {
 
 // An array of the output, before the plan; a reference is taken. 0, -ENOMEM.
 int ckpt_export_add(struct ckpt_export *e, const char *name, struct ckpt_expr *expr);
+// The arrays that _plan() would take, by their names in the output; dtype is not looked at. Before the plan; adds to the list. The same errors.
+int ckpt_export_choose(struct ckpt_export *e, struct ckpt_array_list *ret_list);
 // -ENOENT: no array is chosen. -ENOTSUP: the format cannot have them. -EBADMSG: one cannot be read. -ENOMEM.
 int ckpt_export_plan(struct ckpt_export *e);
 // Once. What the output or the files say; -EBADMSG: an array cannot be read as a whole.

@@ -1,390 +1,225 @@
-"""A marker in a plain folder turns it into a step, with all that it is."""
+"""convert: arrays of a step become a new step by rules, against NumPy's reference, bit for bit."""
 
-import os
-import threading
-import time
+import hashlib
+import json
 
+import ml_dtypes
+import numpy as np
 import pytest
+import torch
+from safetensors.numpy import load_file, save_file
 
-from support import trees
-from support.fixtures import both_modes, needs_root
-from support.mounting import LoopDisk, Mount, errno_name, wait_until
-from support.syncs import BadSyncs
+pytestmark = pytest.mark.timeout(120)
 
-pytestmark = pytest.mark.timeout(60)
+LAYERS, HEADS, GROUPS, WIDTH = 12, 8, 2, 4  # grouped queries: 4 heads to a group
+HIDDEN, INNER, WORDS = HEADS * WIDTH, 48, 50
+PER = HEADS // GROUPS
 
-OPEN_MARKER = "fd = os.open(folder + '/.finalize', os.O_CREAT | os.O_WRONLY, 0o644)"
+
+def llama(dtype=np.float32):
+    """Made up, under the names that Hugging Face's Llama has."""
+    dice = np.random.default_rng(11)
+    shapes = {"model.embed_tokens.weight": (WORDS, HIDDEN), "model.norm.weight": (HIDDEN,), "lm_head.weight": (WORDS, HIDDEN)}
+    for i in range(LAYERS):
+        at = f"model.layers.{i}."
+        shapes |= {at + "input_layernorm.weight": (HIDDEN,), at + "post_attention_layernorm.weight": (HIDDEN,), at + "self_attn.q_proj.weight": (HIDDEN, HIDDEN), at + "self_attn.k_proj.weight": (GROUPS * WIDTH, HIDDEN),
+                   at + "self_attn.v_proj.weight": (GROUPS * WIDTH, HIDDEN), at + "self_attn.o_proj.weight": (HIDDEN, HIDDEN), at + "mlp.gate_proj.weight": (INNER, HIDDEN), at + "mlp.up_proj.weight": (INNER, HIDDEN), at + "mlp.down_proj.weight": (HIDDEN, INNER)}
+    return {name: dice.standard_normal(shape, np.float32).astype(dtype) for name, shape in shapes.items()}
+
+
+def to_megatron():
+    rules = []
+    for i in range(LAYERS):
+        hf, mg = f"model.layers.{i}.", f"decoder.layers.{i}."
+        names = [f"{hf}self_attn.{x}_proj.weight" for x in "qkv"]
+        qkv = f"{mg}self_attention.linear_qkv.weight"
+        rules += [{"reshape": names[0], "shape": [GROUPS, PER * WIDTH, HIDDEN]}, {"reshape": names[1], "shape": [GROUPS, WIDTH, -1]}, {"reshape": names[2], "shape": [GROUPS, WIDTH, -1]},
+                  {"concat": names, "axis": 1, "to": qkv}, {"reshape": qkv, "shape": [-1, HIDDEN]},
+                  {"concat": [f"{hf}mlp.gate_proj.weight", f"{hf}mlp.up_proj.weight"], "axis": 0, "to": f"{mg}mlp.linear_fc1.weight"}]
+    return rules + [{"rename": [f"^model\\.layers\\.([0-9]+)\\.{a}$", f"decoder.layers.\\1.{b}"]} for a, b in NAMES.items()] + [
+        {"rename": ["^model\\.embed_tokens\\.", "embedding.word_embeddings."]}, {"rename": ["^model\\.norm\\.", "decoder.final_layernorm."]}, {"rename": ["^lm_head\\.", "output_layer."]}]
+
+
+NAMES = {"input_layernorm.weight": "self_attention.linear_qkv.layer_norm_weight", "post_attention_layernorm.weight": "mlp.linear_fc1.layer_norm_weight", "self_attn.o_proj.weight": "self_attention.linear_proj.weight",
+         "mlp.down_proj.weight": "mlp.linear_fc2.weight"}
+
+
+def to_hugging_face():
+    rules = []
+    for i in range(LAYERS):
+        hf, mg = f"model.layers.{i}.", f"decoder.layers.{i}."
+        names = [f"{hf}self_attn.{x}_proj.weight" for x in "qkv"]
+        qkv = f"{mg}self_attention.linear_qkv.weight"
+        rules += [{"reshape": qkv, "shape": [GROUPS, (PER + 2) * WIDTH, HIDDEN]}, {"split": qkv, "axis": 1, "into": names, "sizes": [PER * WIDTH, WIDTH, WIDTH]}, {"reshape": f"{hf}self_attn.?_proj.weight", "shape": [-1, HIDDEN]},
+                  {"split": f"{mg}mlp.linear_fc1.weight", "axis": 0, "into": [f"{hf}mlp.gate_proj.weight", f"{hf}mlp.up_proj.weight"]}]
+    return rules + [{"rename": [f"^decoder\\.layers\\.([0-9]+)\\.{b}$", f"model.layers.\\1.{a}"]} for a, b in NAMES.items()] + [
+        {"rename": ["embedding.word_embeddings", "model.embed_tokens"]}, {"rename": ["decoder.final_layernorm", "model.norm"]}, {"rename": ["^output_layer", "lm_head"]}]
+
+
+def megatron(model):
+    """What to_megatron() is to make, by NumPy."""
+    made = {"embedding.word_embeddings.weight": model["model.embed_tokens.weight"], "decoder.final_layernorm.weight": model["model.norm.weight"], "output_layer.weight": model["lm_head.weight"]}
+    for i in range(LAYERS):
+        hf, mg = f"model.layers.{i}.", f"decoder.layers.{i}."
+        q, k, v = (model[f"{hf}self_attn.{x}_proj.weight"].reshape(GROUPS, -1, HIDDEN) for x in "qkv")
+        made[f"{mg}self_attention.linear_qkv.weight"] = np.concatenate([q, k, v], axis=1).reshape(-1, HIDDEN)
+        made[f"{mg}mlp.linear_fc1.weight"] = np.concatenate([model[f"{hf}mlp.gate_proj.weight"], model[f"{hf}mlp.up_proj.weight"]])
+        made |= {mg + b: model[hf + a] for a, b in NAMES.items()}
+    return made
+
+
+SCANNED = {"input_layernorm.weight": "pre_self_attention_layer_norm.scale", "self_attn.q_proj.weight": "self_attention.query.kernel", "mlp.down_proj.weight": "mlp.wo.kernel"}
+
+
+def to_maxtext():
+    """Layers one behind the other on axis 1, as MaxText scans them; kernels are transposed, queries by heads."""
+    rules = [{"drop": f"**.{x}"} for x in ("k_proj.weight", "v_proj.weight", "o_proj.weight", "gate_proj.weight", "up_proj.weight", "post_attention_layernorm.weight")]
+    rules += [{"transpose": "**.*_proj.weight", "axes": [1, 0]}, {"reshape": "**.q_proj.weight", "shape": [HIDDEN, HEADS, WIDTH]}]
+    return rules + [{"stack": f"model.layers.*.{a}", "axis": 1, "to": f"params.decoder.layers.{b}"} for a, b in SCANNED.items()]
+
+
+def from_maxtext():
+    rules = [{"unstack": f"params.decoder.layers.{b}", "axis": 1, "to": "model.layers.{}." + a} for a, b in SCANNED.items()]
+    return rules + [{"reshape": "**.q_proj.weight", "shape": [HIDDEN, -1]}, {"transpose": "**.*_proj.weight", "axes": [-1, -2]}]
+
+
+def maxtext(model):
+    def kernel(name, array):
+        array = array.T if "proj" in name else array
+        return array.reshape(HIDDEN, HEADS, WIDTH) if "q_proj" in name else array
+
+    made = {f"params.decoder.layers.{b}": np.stack([kernel(a, model[f"model.layers.{i}.{a}"]) for i in range(LAYERS)], axis=1) for a, b in SCANNED.items()}
+    return made | {name: array for name, array in model.items() if ".layers." not in name}
 
 
 @pytest.fixture
-def plain(mount):
-    """Makes a plain folder with files: plain("run") returns {path: bytes}."""
-    def make(name="run"):
-        os.makedirs(mount / name)
-        return trees.fill(mount / name, seed=name)
-    return make
+def convert(ckptfs, scratch, store):
+    def run(old, new, rules, *words, at=store, check=True):
+        (scratch / "rules.json").write_text(rules if isinstance(rules, str) else json.dumps(rules))
+        return ckptfs("convert", at, old, new, "--map", scratch / "rules.json", *words, check=check)
+
+    return run
 
 
-def steps(ckptfs, store):
-    return [row["name"] for row in ckptfs.json("ls", store)]
+@pytest.fixture
+def save(mount, commit):
+    def write(name, arrays, form="safetensors"):
+        top = mount / name
+        top.mkdir()
+        if form == "torch":
+            torch.save({n: torch.from_numpy(a.copy()) for n, a in arrays.items()}, top / "model.pt")
+        else:
+            save_file(arrays, top / "model.safetensors", metadata={"format": "pt"})
+        commit(top)
+
+    return write
 
 
-def marker_error(folder, text=b""):
-    try:
-        trees.write(folder / ".finalize", text)
-    except OSError as e:
-        return errno_name(e)
-    return None
+@pytest.fixture
+def load(ckptfs, store, scratch):
+    def read(step):
+        ckptfs("get", store, step, scratch / step)
+        return load_file(scratch / step / "model.safetensors")
+
+    return read
 
 
-@both_modes
-def test_a_plain_folder_becomes_a_step_as_it_is(mount, plain, ckptfs, store):
-    made = plain()
-    folder = mount / "run"
-    os.chmod(folder / "config.json", 0o600)
-    os.setxattr(folder / "empty", "user.x", b"y")
-    os.link(folder / "config.json", folder / "params/link")
-    os.utime(folder / "config.json", ns=(5, 2_000_000_007))
-    before = trees.describe(folder, inodes=True)
-    assert ckptfs.json("ls", store) == []
-    trees.write(folder / ".finalize", b'{"metrics":{"loss":0.5},"extras":{"a":1}}')
-    made["params/link"] = made["config.json"]
-    for _ in range(2):
-        assert steps(ckptfs, store) == ["run"] and mount.listing() == ["run"]
-        assert trees.describe(folder, inodes=True) == before and trees.files(folder) == made
-        mount.kill9()
-        mount.start()
-    info = ckptfs.json("info", store, "run")
-    assert info["version"] == 1 and info["metrics"] == {"loss": 0.5} and info["files"] == len(made) - 1  # two names of one
-    assert ckptfs.json("verify", store)["bad"] == [] and ckptfs.json("sessions", store) == []
-    assert not (store / "tree/run").exists()
+def same(found, want):
+    assert sorted(found) == sorted(want)
+    for name, array in want.items():
+        assert (found[name].dtype, found[name].shape) == (array.dtype, array.shape), name
+        assert found[name].tobytes() == np.ascontiguousarray(array).tobytes(), name
 
 
-@both_modes
-def test_who_is_in_it_or_reads_it_goes_on(mount, plain, agent):
-    made = plain()
-    a = agent(cwd=str(mount / "run/params"))
-    a.run("fd = os.open('layer_0/w0.bin', os.O_RDONLY); m = mmap.mmap(fd, 0, prot=mmap.PROT_READ); d = os.open('..', os.O_RDONLY)")
-    trees.write(mount / "run/.finalize", b"")
-    assert a.run("os.read(fd, 1 << 20)") == made["params/layer_0/w0.bin"] == a.run("m[:]")
-    assert a.run("os.getcwd()") == str(mount / "run/params") and a.run("sorted(os.listdir())") == ["layer_0", "layer_1", "layer_2"]
-    assert a.run("sorted(os.listdir(d))") == mount.listing("run")
-    a.run("f = os.open('new', os.O_CREAT | os.O_WRONLY); os.write(f, b'new'); os.close(f)")
-    assert (mount / "run/params/new").read_bytes() == b"new" and "run" in mount.listing()
-    a.run("os.close(fd); os.close(d)")
-
-
-def test_it_is_immutable_afterwards_and_can_be_added_to(mount, plain, ckptfs, store):
-    made = plain()
-    trees.write(mount / "run/.finalize", b"")
-    trees.write(mount / "run/late", b"late")
-    assert ckptfs.json("info", store, "run")["version"] == 2
-    trees.write(mount / "run/config.json", b"changed")
-    assert "run" not in mount.listing()
-    trees.write(mount / "run/.finalize", b"")
-    mount.remount()
-    assert trees.files(mount / "run") == made | {"late": b"late", "config.json": b"changed"}
-
-
-@pytest.mark.parametrize("kill", [False, True])
-def test_an_open_writer_keeps_it_a_folder_and_a_second_attempt_works(mount, plain, agent, ckptfs, store, kill):
-    made = plain()
-    mount.remount(options=["open_writers=300ms"])
-    before = trees.describe(mount / "run", inodes=True)
-    a = agent()
-    a.run("fd = os.open(path, os.O_RDWR | os.O_APPEND); os.write(fd, b'one ')", path=str(mount / "run/config.json"))
-    assert marker_error(mount / "run") == "EBUSY"
-    assert any("run" in line and "config.json" in line for line in mount.errors()), mount.errors()
-    assert steps(ckptfs, store) == [] and (store / "tree/run").is_dir()
-    assert os.listdir(store / "sessions") == []
-    a.run("os.write(fd, b'two'); n = os.open(new, os.O_CREAT | os.O_WRONLY); os.write(n, b'new'); os.close(n)", new=str(mount / "run/new"))
-    os.mkdir(mount / "run/d")
-    os.rename(mount / "run/empty", mount / "run/d/empty")
-    made |= {"config.json": made["config.json"] + b"one two", "new": b"new", "d/empty": b""}
-    del made["empty"]
-    assert trees.files(mount / "run") == made
-    assert {p: e["ino"] for p, e in trees.describe(mount / "run", inodes=True).items() if p in before} == {p: e["ino"] for p, e in before.items() if p != "empty"}
-    if kill:
-        mount.kill9()
-        a.errno_of("os.close(fd)")  # it writes on without the daemon
-        mount.start()
-        assert trees.files(mount / "run") == made and steps(ckptfs, store) == []
-    else:
-        a.run("os.close(fd)")
-    assert marker_error(mount / "run") is None
-    mount.remount()
-    assert steps(ckptfs, store) == ["run"] and trees.files(mount / "run") == made
+@pytest.mark.parametrize("where", ["mounted", "at rest", "packed"])
+@pytest.mark.parametrize("dtype", [np.float32, ml_dtypes.bfloat16], ids=["f32", "bf16"])
+def test_llama_to_megatron_and_back(mount, store, ckptfs, save, load, convert, scratch, where, dtype):
+    model = llama(dtype)
+    save("hf", model)
+    if where != "mounted":
+        mount.umount()
+    if where == "packed":
+        ckptfs("cool", store, "hf")
+    assert convert("hf", "other", to_megatron()).stderr == ""
+    same(load("other"), megatron(model))
+    assert convert("other", "again", to_hugging_face()).stderr == ""
+    same(load("again"), model)
+    ckptfs("get", store, "hf", scratch / "hf")
+    before, after = ((scratch / step / "model.safetensors").read_bytes() for step in ("hf", "again"))
+    assert hashlib.sha256(before).digest() == hashlib.sha256(after).digest()
+    assert ckptfs("diff", "--arrays", store, "hf", "again").returncode == 0
     assert ckptfs.json("verify", store)["bad"] == []
 
 
-def test_a_folder_that_holds_steps_stays_one(mount, plain, stage, commit, ckptfs, store):
-    made = plain()
-    os.mkdir(mount / "run/nested")
-    inner = stage("run/nested/step_1")
-    commit(mount / "run/nested/step_1")
-    for folder in ("run", "run/nested"):
-        assert marker_error(mount / folder) == "ENOTEMPTY"
-        assert "holds steps" in mount.errors()[-1]
-    assert steps(ckptfs, store) == ["run/nested/step_1"]
-    assert trees.files(mount / "run") == made | {f"nested/step_1/{p}": d for p, d in inner.items()}
-    mount.remount()
-    assert trees.files(mount / "run/nested/step_1") == inner
+@pytest.mark.parametrize("form", ["safetensors", "torch"])
+def test_layers_are_stacked_in_the_order_of_their_numbers(save, load, convert, form):
+    model = llama()
+    save("hf", model, form)
+    convert("hf", "scanned", to_maxtext(), "-f", "safetensors")
+    want = maxtext(model)
+    same(load("scanned"), want)
+    convert("scanned", "back", from_maxtext())
+    same(load("back"), {name: array for name, array in model.items() if ".layers." not in name or name.split(".", 3)[3] in SCANNED})
 
 
-@pytest.mark.parametrize("kind", ["file", "symlink"])
-def test_a_folder_of_which_a_file_has_a_name_outside_stays_one(mount, plain, ckptfs, store, kind):
-    plain()
-    folder, outside = mount / "run", mount / "outside"
-    if kind == "file":
-        trees.write(outside, b"one")
-    else:
-        os.symlink("target", outside)
-    for name in ("inside", "again"):
-        os.link(outside, folder / name, follow_symlinks=False)
-    before = trees.describe(folder, inodes=True)
-    assert marker_error(folder) == "EMLINK" and trees.describe(folder, inodes=True) == before
-    assert "EMLINK" in mount.errors()[-1] and "hard link outside" in mount.errors()[-1]
-    assert steps(ckptfs, store) == [] and ckptfs.json("sessions", store) == []
-    outside.unlink()
-    assert marker_error(folder) is None and steps(ckptfs, store) == ["run"], "links within it are no hindrance"
-    assert {os.lstat(folder / name).st_nlink for name in ("inside", "again")} == {2}
+def test_each_rule_does_what_numpy_does(save, load, convert, ckptfs, store):
+    dice = np.random.default_rng(3)
+    save("1", {"w": dice.standard_normal((6, 4, 5), np.float32), "ids": np.arange(12, dtype=np.int64).reshape(3, 4), "a.0": np.ones(3, np.float16), "a.1": np.zeros(3, np.float16), "gone": np.ones(1), "d": dice.standard_normal(7)})
+    was = load("1")
+    w, ids, d = was["w"], was["ids"], was["d"]
+    convert("1", "2", [
+        {"drop": "gone"}, {"transpose": "w", "axes": [2, 0, 1]}, {"split": "w", "axis": -2, "into": ["w.x", "w.y", "w.z"], "sizes": [1, 0, 5]}, {"pad": "ids", "shape": [3, 6]},
+        {"cast": "**", "dtype": "bfloat16"}, {"stack": "a.*", "axis": -1, "to": "a"}, {"rename": ["(a|i)(d?)", "<\\2\\1\\0\\\\>"]}, {"reshape": "d", "shape": [7, 1, 1]}])
+    t = w.transpose(2, 0, 1).astype(ml_dtypes.bfloat16)
+    same(load("2"), {"w.x": t[:, :1], "w.y": t[:, 1:1], "w.z": t[:, 1:], "<diid\\>s": np.pad(ids, [(0, 0), (0, 2)]),
+                     "<aa\\>": np.stack([np.ones(3), np.zeros(3)], axis=-1).astype(ml_dtypes.bfloat16), "d": d.astype(ml_dtypes.bfloat16).reshape(7, 1, 1)})
+    said = json.loads(convert("1", "3", [{"rename": ["nosuch", "x"]}], "--only", "w", "--not", "d", "--dtype", "float16", "-f", "npz", "--json").stdout)
+    assert (said["step"], said["format"], said["arrays"]) == ("3", "npz", 1)
+    [row] = ckptfs.json("arrays", store, "3")
+    assert (row["name"], row["dtype"], row["shape"]) == ("w", "float16", [6, 4, 5])
 
 
-def test_links_of_committed_files_in_a_folder_are_no_names_outside(mount, plain, stage, commit, ckptfs, store):
-    stage("1000")
-    commit(mount / "1000")
-    plain()
-    os.link(mount / "1000/config.json", mount / "run/linked.json")
-    assert marker_error(mount / "run") is None and steps(ckptfs, store) == ["1000", "run"]
+def test_an_array_whose_name_repeats_is_called_with_its_tree(mount, commit, convert, load):
+    top = mount / "1"
+    top.mkdir()
+    for i in range(2):
+        save_file({"w": np.full(3, i, np.float32), f"alone{i}": np.zeros(2, np.float32)}, top / f"rank{i}.safetensors")
+    commit(top)
+    convert("1", "2", [{"concat": ["rank1.safetensors:w", "rank0.safetensors:w"], "axis": 0, "to": "w"}, {"concat": ["rank0.safetensors:alone0", "alone1"], "axis": 0, "to": "alone"}])
+    same(load("2"), {"w": np.array([1, 1, 1, 0, 0, 0], np.float32), "alone": np.zeros(4, np.float32)})
 
 
-def test_a_folder_with_an_unfinished_step_stays_one(mount, plain, stage):
-    plain()
-    os.mkdir(mount / "run/nested")
-    inner = stage("run/nested/step_1")
-    assert marker_error(mount / "run") == "ENOTEMPTY"
-    assert trees.files(mount / "run/nested/step_1") == inner
-    trees.write(mount / "run/nested/step_1/.finalize", b"")
-    assert mount.listing("run/nested") == ["step_1"]
+BAD = [
+    ("[", "no JSON: line 1"), ("{}", "rules are a list"), ('[{"drop": "a"}, 7]', "rule 2: a rule is an object"), ('[{"drop": "a", "drop": "b"}]', "no JSON"), ([{"transposed": "a"}], 'did you mean "transpose"?'), ([{"nosuchrule": 1}], "it names no rule"),
+    ([{"drop": 1}], 'rule 1: "drop"'), ([{"transpose": "w"}], 'wants "axes"'), ([{"drop": "w", "axis": 0}], '"drop" has no "axis"'), ([{"rename": ["(", "x"]}], "no extended regular expression"), ([{"rename": ["(w)", "\\2"]}], "has \\2, and the expression 1 groups"),
+    ([{"rename": ["w", "\\"]}], "followed by a digit"), ([{"rename": ["((a{90}){90}){90}", "x"]}], "repeats more than"), ([{"cast": "w", "dtype": "int8"}], "no floating type"), ([{"unstack": "w", "axis": 0, "to": "w"}], "{} once"),
+    ([{"reshape": "w", "shape": [-1, -1]}], "may be -1"), ([{"split": "w", "axis": 0, "into": ["a"], "sizes": [1, 2]}], "as many numbers"), ([{"pad": "w", "shape": [9] * 33}], "32 axes"),
+    ([{"split": "layer.weigth", "axis": 0, "into": ["x"]}], 'no array has the name "layer.weigth"; did you mean "layer.weight"?'), ([{"transpose": "nosuch", "axes": []}], 'no array matches "nosuch"'), ([{"transpose": "w", "axes": [0]}], '"w" has 2 axes, and "axes" names 1'),
+    ([{"transpose": "w", "axes": [0, 0]}], "an axis twice"), ([{"transpose": "w", "axes": [0, 2]}], 'axis 2 of "w": there are 2'), ([{"reshape": "w", "shape": [5, -1]}], '"w" has the shape [4, 6], of 24 elements: they do not fit into [5, -1]'),
+    ([{"split": "w", "axis": 1, "into": ["a", "b", "c", "d"]}], "axis 1 has no 4 equal parts"), ([{"split": "w", "axis": 1, "into": ["a", "b"], "sizes": [3, 4]}], "add up to 7, not 6"), ([{"pad": "w", "shape": [3, 6]}], "none of them smaller"),
+    ([{"concat": ["w", "v"], "axis": 0, "to": "x"}], '"w" has the shape [4, 6], and "v" [4, 5]'), ([{"concat": ["v", "half"], "axis": 0, "to": "x"}], "a cast before makes them the same"), ([{"stack": "?", "axis": 0, "to": "x"}], "has the shape"),
+    ([{"drop": "v"}, {"rename": ["^w$", "half"]}], 'rule 2 (rename): two arrays have the name "half" then'), ([{"rename": ["^w$", ""]}], 'the new name of "w" is empty'), ([{"cast": "ids", "dtype": "float16"}], 'no floating array matches "ids"'),
+    ([{"unstack": "big", "axis": 0, "to": "x{}"}], "more than 1048576 arrays"), ([{"drop": "**"}], "no array is chosen"), ([{"transpose": "w", "axes": [1, 0]}] * 70, "by too many rules"), ([{"pad": "w", "shape": [1 << 40, 1 << 40]}], "2^63 bytes"),
+]
 
 
-def test_a_folder_whose_steps_are_gone_for_good_can_become_one(mount, plain, stage, commit, ckptfs, store):
-    plain()
-    stage("run/step_1")
-    commit(mount / "run/step_1")
-    ckptfs("rm", "--now", "--yes", store, "run/step_1")
-    wait_until(lambda: ckptfs.json("ls", store, "--trash") == [], what="the end of the step")
-    assert marker_error(mount / "run") is None
-    assert steps(ckptfs, store) == ["run"]
+@pytest.mark.parametrize("rules, why", BAD, ids=[str(i) for i in range(len(BAD))])
+def test_wrong_rules_are_told_and_nothing_is_made(mount, commit, ckptfs, store, convert, rules, why):
+    top = mount / "1"
+    top.mkdir()
+    save_file({"w": np.zeros((4, 6)), "v": np.zeros((4, 5)), "half": np.zeros((4, 5), np.float16), "layer.weight": np.zeros(1), "ids": np.zeros(1, np.int8), "big": np.zeros((1 << 20) + 1, np.int8)}, top / "model.safetensors")
+    commit(top)
+    done = convert("1", "2", rules, check=False)
+    assert done.returncode == 1 and why in done.stderr, done.stderr
+    assert done.stderr.startswith("ckptfs: ") and len(done.stderr.splitlines()) <= 2
+    assert [row["name"] for row in ckptfs.json("ls", store)] == ["1"] and ckptfs.json("sessions", store) == []
 
 
-def test_a_nested_folder_and_then_no_other_around_it(mount, plain, ckptfs, store):
-    os.mkdir(mount / "a")
-    made = plain("a/b/c")
-    trees.write(mount / "a/f", b"x")
-    assert marker_error(mount / "a/b/c") is None
-    assert steps(ckptfs, store) == ["a/b/c"] and mount.listing("a/b") == ["c"]
-    assert marker_error(mount / "a/b") == "ENOTEMPTY" and marker_error(mount / "a") == "ENOTEMPTY"
-    os.rename(mount / "a", mount / "z")
-    mount.remount()
-    assert trees.files(mount / "z/b/c") == made and steps(ckptfs, store) == ["z/b/c"] and (mount / "z/f").read_bytes() == b"x"
-    assert ckptfs.json("verify", store)["bad"] == []
-
-
-def test_the_root_is_no_step(mount, plain, ckptfs, store):
-    plain()
-    trees.write(mount / ".finalize", b"")  # a file like any
-    assert mount.listing() == [".finalize", "run"] and steps(ckptfs, store) == []
-
-
-def test_an_empty_folder_and_metadata_that_is_none(mount, ckptfs, store):
-    os.mkdir(mount / "run")
-    assert marker_error(mount / "run", b"{oops") == "EINVAL"
-    assert steps(ckptfs, store) == [] and mount.listing("run") == []
-    trees.write(mount / "run/f", b"x")
-    assert marker_error(mount / "run", b"{}") is None
-    assert steps(ckptfs, store) == ["run"]
-    os.mkdir(mount / "bare")
-    assert marker_error(mount / "bare") is None
-    mount.remount()
-    assert mount.listing("bare") == [] and steps(ckptfs, store) == ["bare", "run"]
-
-
-def test_a_mount_for_reading_turns_nothing(world, mount, plain, store):
-    made = plain()
-    reader = Mount.new(world, store, options=["ro"])
-    assert marker_error(reader / "run") == "EROFS"
-    assert trees.files(mount / "run") == made
-
-
-def test_a_folder_renamed_while_its_marker_is_open(mount, plain, agent, ckptfs, store):
-    made = plain()
-    a = agent()
-    a.run(OPEN_MARKER, folder=str(mount / "run"))
-    os.rename(mount / "run", mount / "other")
-    a.run("os.close(fd)")
-    assert steps(ckptfs, store) == ["other"] and trees.files(mount / "other") == made
-
-
-def test_a_folder_removed_while_its_marker_is_open(mount, agent, ckptfs, store):
-    a = agent()
-    os.mkdir(mount / "run")
-    a.run(OPEN_MARKER, folder=str(mount / "run"))
-    os.rmdir(mount / "run")
-    assert a.errno_of("os.close(fd)") in ("ENOENT", "ESTALE")
-    assert steps(ckptfs, store) == [] and mount.listing() == []
-
-
-def test_a_killed_marker_turns_nothing(mount, plain, agent, ckptfs, store):
-    made = plain()
-    a = agent()
-    a.run(OPEN_MARKER + "; os.write(fd, b'{}')", folder=str(mount / "run"))
-    a.kill()
-    a.wait_gone(5)
-    wait_until(lambda: any("killed" in line for line in mount.errors()), 5, "a line in errors")
-    assert steps(ckptfs, store) == [] and trees.files(mount / "run") == made
-    assert marker_error(mount / "run") is None and steps(ckptfs, store) == ["run"]
-
-
-def test_two_markers_of_one_handle(mount, plain, agent, ckptfs, store):
-    plain()
-    a = agent()
-    a.run(OPEN_MARKER + "; other = os.dup(fd); os.close(fd)", folder=str(mount / "run"))
-    assert steps(ckptfs, store) == [], "the marker is empty, and can still be written"
-    a.run("os.write(other, b'{\"metrics\":{\"x\":1}}'); third = os.dup(other); os.close(other)")
-    assert steps(ckptfs, store) == ["run"]
-    assert ckptfs.json("info", store, "run")["metrics"] == {"x": 1}
-    a.run("os.ftruncate(third, 0); os.pwrite(third, b'{\"metrics\":{\"x\":2}}', 0); os.close(third)")
-    assert ckptfs.json("info", store, "run")["metrics"] == {"x": 2}, "what is written after the commit replaces it"
-
-
-def test_many_markers_at_once_make_one_step(mount, plain, ckptfs, store):
-    for round_ in range(5):
-        made = plain(f"run{round_}")
-        answers = []
-        threads = [threading.Thread(target=lambda: answers.append(marker_error(mount / f"run{round_}"))) for _ in range(6)]
-        for t in threads:
-            t.start()
-        for t in threads:
-            t.join()
-        assert None in answers, answers
-        assert set(answers) <= {None, "ENOENT", "ESTALE", "EBUSY", "EEXIST"}, answers
-        assert trees.files(mount / f"run{round_}") == made
-    assert steps(ckptfs, store) == [f"run{i}" for i in range(5)]
-    mount.remount()
-    assert steps(ckptfs, store) == [f"run{i}" for i in range(5)]
-    assert ckptfs.json("verify", store)["bad"] == []
-
-
-def test_markers_of_two_clients(mount, plain, agent, ckptfs, store):
-    made = plain()
-    a, b = agent(), agent()
-    for who in (a, b):
-        who.run(OPEN_MARKER, folder=str(mount / "run"))
-    a.run("os.close(fd)")
-    assert steps(ckptfs, store) == ["run"]
-    assert b.errno_of("os.close(fd)") in (None, "ENOENT", "ESTALE")
-    assert trees.files(mount / "run") == made
-    assert marker_error(mount / "run") is None  # of a committed step: nothing is to do
-    assert ckptfs.json("info", store, "run")["version"] == 1
-
-
-def test_a_deleted_steps_name(mount, plain, ckptfs, store):
-    first = plain()
-    trees.write(mount / "run/.finalize", b"")
-    ckptfs("rm", store, "run")
-    os.mkdir(mount / "run")
-    trees.write(mount / "run/f", b"second")
-    trees.write(mount / "run/.finalize", b"")
-    assert trees.files(mount / "run") == {"f": b"second"} and trees.files(mount / ".ckptfs/trash/run") == first
-    mount.remount()
-    assert trees.files(mount / "run") == {"f": b"second"}
-    assert ckptfs.json("info", store, "run")["version"] == 3
-
-
-def test_a_daemon_killed_in_the_middle(world, store, agent, ckptfs):
-    """Its fsync hangs: the folder is not yet a step, and is there again at the next start."""
-    syncs = BadSyncs(world)
-    m = Mount.new(world, store, prefix=syncs.prefix)
-    os.mkdir(m / "run")
-    made = trees.fill(m / "run")
-    a = agent()
-    a.run(OPEN_MARKER, folder=str(m / "run"))
-    syncs.hang()
-    a.start("os.close(fd)")
-    assert a.still_busy(0.7)
-    m._process.kill()
-    syncs.go_on()
-    m.kill9()
-    with pytest.raises(OSError):
-        a.result()
-    m.start()
-    assert m.listing() == ["run"]
-    assert trees.files(m / "run") == made
-    if steps(ckptfs, store) == []:
-        assert marker_error(m / "run") is None
-    assert steps(ckptfs, store) == ["run"] and ckptfs.json("sessions", store) == []
-    assert trees.files(m / "run") == made and ckptfs.json("verify", store)["bad"] == []
-
-
-def test_a_disk_that_loses_what_was_written(world, store, ckptfs):
-    syncs = BadSyncs(world)
-    m = Mount.new(world, store, prefix=syncs.prefix)
-    os.mkdir(m / "run")
-    made = trees.fill(m / "run")
-    syncs.die()
-    assert marker_error(m / "run") == "EIO"
-    syncs.live()
-    assert marker_error(m / "run") in (None, "EIO")
-    m.kill9()
-    m.start()
-    assert trees.files(m / "run") == made
-    if steps(ckptfs, store) == []:
-        assert marker_error(m / "run") is None
-    assert steps(ckptfs, store) == ["run"] and trees.files(m / "run") == made
-
-
-@needs_root
-def test_a_full_disk(world, ckptfs):
-    disk = LoopDisk(world)
-    m = Mount.new(world, disk.path / "store")
-    os.mkdir(m / "run")
-    made = trees.fill(m / "run")
-    for i in range(400):  # its manifest is an object of its own, of many blocks
-        made["params/" + f"{i:03}" * 20] = b""
-        trees.write(m / "run/params" / (f"{i:03}" * 20), b"")
-    disk.fill_up()
-    assert marker_error(m / "run") == "ENOSPC"
-    assert trees.files(m / "run") == made and steps(ckptfs, m.store) == []
-    m.kill9()
-    disk.make_room()
-    m.start()
-    assert trees.files(m / "run") == made and steps(ckptfs, m.store) == []
-    assert marker_error(m / "run") is None
-    assert steps(ckptfs, m.store) == ["run"] and trees.files(m / "run") == made
-    assert ckptfs.json("verify", m.store)["bad"] == []
-
-
-def test_a_folder_in_use_by_a_busy_client(mount, plain, agent):
-    """Files come and go in it all the time: it becomes a step, or is a folder, at any moment, and nothing is lost."""
-    plain()
-    a = agent()
-    a.start("""made = []
-for i in range(2000):
-    try:
-        fd = os.open(f'{folder}/n{i}', os.O_CREAT | os.O_WRONLY)
-        os.write(fd, b'x'); os.close(fd)
-        made.append(i)
-    except OSError as e:
-        if e.errno not in (errno.ENOENT, errno.ESTALE, errno.EBUSY):
-            raise
-    if len(made) == 300:
-        break
-made""", folder=str(mount / "run"))
-    time.sleep(0.05)
-    while (error := marker_error(mount / "run")) is not None:
-        assert error == "EBUSY"
-    made = a.result()
-    assert len(made) == 300
-    mount.remount()
-    assert {f"n{i}" for i in made} <= set(mount.listing("run")) and (mount / "run/config.json").exists()
+def test_a_name_that_is_taken_needs_force(save, convert, load, ckptfs, store):
+    save("1", {"w": np.arange(4.0)})
+    rules = [{"rename": ["w", "x"]}]
+    assert "--force" in convert("1", "1", rules, check=False).stderr
+    convert("1", "1", rules, "--force")
+    same(load("1"), {"x": np.arange(4.0)})
+    idle = convert("1", "2", [{"rename": ["w", "y"]}, {"drop": "w"}])
+    assert [line.split("rules.json: ")[1] for line in idle.stderr.splitlines()] == ['rule 1 (rename): no array matches "w"', 'rule 2 (drop): no array matches "w"']

@@ -41,6 +41,7 @@ CASES = [
     (["sessions", "STORE"], "sessions", 0),
     (["promote", "STORE", "2000"], "ok", 0), (["promote", "STORE", "9"], "failure", 1),
     (["derive", "STORE", "1000", "derived"], "exported", 0), (["derive", "STORE", "1000", "derived"], "failure", 1), (["rm", "STORE", "derived"], "ok", 0), (["derive", "STORE", "1000"], "failure", 2),
+    (["convert", "STORE", "1000", "converted", "--map", "RULES"], "exported", 0), (["convert", "STORE", "1000", "converted", "--map", "RULES"], "failure", 1), (["rm", "STORE", "converted"], "ok", 0), (["convert", "STORE", "1000", "x", "--map", "POLICY"], "failure", 1), (["convert", "STORE", "1000", "x"], "failure", 2),
     (["save", "STORE", "OUT", "4000"], "save", 0), (["get", "STORE", "4000", "GOT"], "save", 0), (["get", "STORE", "4000", "GOT"], "failure", 1),
     (["copy", "--dry-run", "STORE", "COPY"], "copied", 0), (["copy", "STORE", "COPY"], "copied", 0), (["copy", "--steps", "9", "STORE", "COPY"], "failure", 1), (["copy", "STORE", "STORE"], "failure", 2),
     (["pin", "STORE", "1000"], "ok", 0), (["rm", "STORE", "1000"], "failure", 1), (["unpin", "STORE", "1000"], "ok", 0),
@@ -85,8 +86,9 @@ def filled(mount, commit, scratch):
 
 @pytest.mark.parametrize("mounted", [True, False], ids=["mounted", "at rest"])
 def test_every_verb_answers_as_the_schema_says(filled, mount, store, scratch, ckptfs, mounted):
-    places = {"STORE": store, "NEW": scratch / "new", "COPY": scratch / "copy", "OUT": scratch / "out", "GOT": scratch / "got", "EXPORT": scratch / "export", "POINT": scratch / "point", "POLICY": scratch / "policy.json"}
+    places = {"STORE": store, "NEW": scratch / "new", "COPY": scratch / "copy", "OUT": scratch / "out", "GOT": scratch / "got", "EXPORT": scratch / "export", "POINT": scratch / "point", "POLICY": scratch / "policy.json", "RULES": scratch / "rules.json"}
     places["POLICY"].write_text('{"preset": "eformer"}')
+    places["RULES"].write_text('[{"reshape": "array", "shape": [3, -1]}]')
     verbs = set(ckptfs("help", "--words").stdout.split())
     assert {words[0] for words, _, _ in CASES} | WITHOUT_JSON == verbs, "a verb without a case here"
     if not mounted:
