@@ -31,3 +31,4 @@ struct ckpt_array_rules {
 };
 
 const char *ckpt_rule_word(enum rule_kind kind); // "transpose"
+void ckpt_rule_clean(char *why);                 // names in it may have bytes that a terminal would obey

@@ -11,7 +11,7 @@
 #include <stdio.h>
 
 #define REGEX_BYTES_MAX 4096
-#define REPEATS_MAX 1000UL // {m,n}, multiplied
+#define REPEATS_MAX 1000UL // {m,n}, added
 
 enum { AXIS = 1, TO = 2, INTO = 4, SIZES = 8, AXES = 16, SHAPE = 32, DTYPE = 64 };
 
@@ -47,6 +47,13 @@ struct parse {
 const char *ckpt_rule_word(enum rule_kind kind)
 {
 	return forms[kind].word;
+}
+
+void ckpt_rule_clean(char *why)
+{
+	for (unsigned char *at = (unsigned char *)why; *at; at++)
+		if (*at < ' ' || *at == 0x7f || (at[0] == 0xc2 && at[1] >= 0x80 && at[1] < 0xa0))
+			*at = '?';
 }
 
 __attribute__((format(printf, 2, 3))) static int refuse(const struct parse *p, const char *format, ...)
@@ -157,29 +164,59 @@ static int check_replacement(const struct parse *p, const char *to)
 	return 0;
 }
 
-// Repetitions in each other make an expression that takes more memory than there is.
-static bool is_small(const char *regex)
+// The end of "[...]", whose begin this is.
+static const char *bracket_end(const char *at)
 {
-	unsigned long product = 1;
+	at += 1 + (at[1] == '^');
+	at += *at == ']';
+	for (; *at && *at != ']'; at++)
+		if (*at == '[' && (at[1] == ':' || at[1] == '.' || at[1] == '=')) {
+			const char *end = strchr(at + 2, ']');
 
-	if (strlen(regex) > REGEX_BYTES_MAX)
-		return false;
-	for (const char *at = strchr(regex, '{'); at; at = strchr(at + 1, '{')) {
-		const char *comma = at + 1 + strspn(at + 1, "0123456789");
-		unsigned long least = strtoul(at + 1, NULL, 10),
-			      most = *comma == ',' ? strtoul(comma + 1, NULL, 10) : 0;
+			at = end ? end : at + strlen(at) - 1;
+		}
+	return *at ? at : at - 1;
+}
 
-		product *= MAX(MAX(MIN(least, REPEATS_MAX + 1), MIN(most, REPEATS_MAX + 1)), 1);
-		if (product > REPEATS_MAX)
-			return false;
+static unsigned long most_repeats(const char *at)
+{
+	const char *comma = at + 1 + strspn(at + 1, "0123456789");
+	unsigned long least = strtoul(at + 1, NULL, 10), most = *comma == ',' ? strtoul(comma + 1, NULL, 10) : 0;
+
+	return MIN(MAX(least, most), REPEATS_MAX + 1);
+}
+
+// The C library takes memory and time without a bound for a repetition of a repetition, and for {m,n} of a group. NULL: none is there.
+static const char *check_repeats(const char *regex)
+{
+	enum { FIRST, ATOM, GROUP, REPEAT } before = FIRST;
+	unsigned long repeats = 0;
+
+	for (const char *at = regex; *at; at++) {
+		if (strchr("*+?{", *at)) {
+			repeats += *at == '{' ? most_repeats(at) : 0;
+			if (before == REPEAT || (*at == '{' && before != ATOM))
+				return "a repetition is behind a repetition, or {m,n} is behind no single character";
+			if (repeats > REPEATS_MAX)
+				return "it repeats more than 1000 times";
+			before = REPEAT;
+			at = *at == '{' && strchr(at, '}') ? strchr(at, '}') : at;
+		} else if (*at == '[') {
+			at = bracket_end(at);
+			before = ATOM;
+		} else {
+			at += *at == '\\' && at[1];
+			before = *at == ')' ? GROUP : ATOM;
+		}
 	}
-	return true;
+	return NULL;
 }
 
 static int take_rename(const struct parse *p, const json_t *value)
 {
 	const json_t *to = json_array_get(value, 1);
 	struct rule *r = p->at;
+	const char *wrong;
 	char text[128];
 	int rc;
 
@@ -189,9 +226,9 @@ static int take_rename(const struct parse *p, const json_t *value)
 	if (rc)
 		return rc;
 	r->to = json_string_value(to);
-	if (!is_small(r->of))
-		return refuse(p, "\"rename\": the expression is longer than %d bytes, or repeats more than %lu times",
-			      REGEX_BYTES_MAX, REPEATS_MAX);
+	wrong = strlen(r->of) > REGEX_BYTES_MAX ? "it is longer than 4096 bytes" : check_repeats(r->of);
+	if (wrong)
+		return refuse(p, "\"rename\": \"%.200s\": %s", r->of, wrong);
 	rc = regcomp(&r->regex, r->of, REG_EXTENDED);
 	if (rc == REG_ESPACE)
 		return -ENOMEM;
@@ -347,6 +384,8 @@ int ckpt_array_rules_parse(const char *text, size_t len, char why[CKPT_RULES_WHY
 	}
 	r = ckpt_calloc(1, sizeof(*r));
 	rc = r ? take_all(r, text, len, why) : -ENOMEM;
+	if (rc == -EINVAL)
+		ckpt_rule_clean(why);
 	if (rc)
 		ckpt_array_rules_free(r);
 	else

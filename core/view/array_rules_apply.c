@@ -28,6 +28,7 @@ __attribute__((format(printf, 2, 3))) static int refuse(const struct apply *x, c
 	va_start(args, format);
 	vsnprintf(x->t->why + len, CKPT_RULES_WHY_MAX - (size_t)len, format, args);
 	va_end(args);
+	ckpt_rule_clean(x->t->why);
 	return -EINVAL;
 }
 
@@ -466,6 +467,14 @@ static int cut(const struct apply *x)
 
 // --- Joining ----------------------------------------------------------------------------------------------------------------
 
+// Zeros in front of a number, but for its last digit.
+static size_t leading_zeros(const char *at)
+{
+	size_t zeros = strspn(at, "0"), digits = strspn(at, "0123456789");
+
+	return zeros && zeros == digits ? zeros - 1 : zeros;
+}
+
 // "layers.2" before "layers.10".
 static int by_numbers(const void *one, const void *other, void *list)
 {
@@ -475,8 +484,8 @@ static int by_numbers(const void *one, const void *other, void *list)
 	while (*a && *b) {
 		size_t x, y;
 
-		a += strspn(a, "0") && strspn(a, "0123456789") > strspn(a, "0") ? strspn(a, "0") : 0;
-		b += strspn(b, "0") && strspn(b, "0123456789") > strspn(b, "0") ? strspn(b, "0") : 0;
+		a += leading_zeros(a);
+		b += leading_zeros(b);
 		x = strspn(a, "0123456789");
 		y = strspn(b, "0123456789");
 		if (x && y) {
@@ -615,6 +624,7 @@ static void tell_idle(const struct apply *x)
 
 	snprintf(text, sizeof(text), "rule %zu (%s): no array matches \"%.200s\"", x->number,
 		 ckpt_rule_word(x->r->kind), x->r->of);
+	ckpt_rule_clean(text);
 	if (x->t->note)
 		x->t->note(x->t->arg, text);
 }
