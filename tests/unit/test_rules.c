@@ -140,7 +140,7 @@ START_TEST(layers_are_in_the_order_of_their_numbers)
 
 	for (unsigned i = 0; i < 24; i++)
 		want[i] = (float)(i / 2);
-	apply("[{\"stack\": \"layers.*.w\", \"axis\": 0, \"to\": \"s\"}]");
+	apply("[{\"rename\": [\"nosuch\", \"\"]}, {\"stack\": \"layers.*.w\", \"axis\": 0, \"to\": \"s\"}]");
 	ck_assert_uint_eq(list.count, 2);
 	check("s", 24, want);
 	apply("[{\"unstack\": \"s\", \"axis\": 0, \"to\": \"<{}>\"}]");
@@ -187,6 +187,14 @@ START_TEST(names_are_replaced_at_each_match)
 }
 END_TEST
 
+START_TEST(a_name_is_that_of_one_array)
+{
+	ck_error(try_rules("[{\"rename\": [\"[0-9]+\", \"\"]}, {\"drop\": \"**\"}]"), EINVAL);
+	ck_assert_str_eq(telling.why, "rule 1 (rename): two arrays have the name \"layers..w\" then; give one of them "
+				      "another name, or drop it before");
+}
+END_TEST
+
 START_TEST(what_is_told_is_safe_for_a_terminal)
 {
 	ck_error(try_rules("[{\"split\": \"\\u001b[31m\\u009b\", \"axis\": 0, \"into\": [\"x\"]}]"), EINVAL);
@@ -222,6 +230,7 @@ static Suite *suite(void)
 	tcase_add_test(tc, numbers_with_zeros_before_them_are_numbers);
 	tcase_add_test(tc, parts_are_cut_and_joined_in_the_order_that_is_asked_for);
 	tcase_add_test(tc, names_are_replaced_at_each_match);
+	tcase_add_test(tc, a_name_is_that_of_one_array);
 	tcase_add_test(tc, what_is_told_is_safe_for_a_terminal);
 	tcase_add_test(tc, long_rules_are_refused);
 	suite_add_tcase(s, tc);
