@@ -304,6 +304,15 @@ bool ckpt_expr_is_array(const struct ckpt_expr *e, size_t *ret_array)
 	return e->kind == ARRAY;
 }
 
+bool ckpt_expr_is_transposed(const struct ckpt_expr *e)
+{
+	bool found = e->kind == TRANSPOSE;
+
+	for (size_t i = 0; i < e->count && !found; i++)
+		found = ckpt_expr_is_transposed(e->of[i]);
+	return found;
+}
+
 int ckpt_expr_each(const struct ckpt_expr *e, int (*fn)(void *arg, const struct ckpt_catalog *c, size_t array),
 		   void *arg)
 {

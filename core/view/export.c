@@ -11,6 +11,7 @@
 #include <stdio.h>
 
 #define RUN_BYTES ((uint64_t)1 << 20)
+#define BLOCK_BYTES ((uint64_t)16 << 20) // of what is transposed
 
 // An array of the output.
 struct item {
@@ -363,7 +364,9 @@ struct writing {
 	struct ckpt_writer *writer;
 	struct ckpt_expr_reader *reader; // of the array
 	size_t array;
-	uint8_t *elements; // RUN_BYTES
+	bool transposed;
+	uint8_t *elements;  // BLOCK_BYTES
+	uint64_t at, count; // which elements of the array these are
 	uint64_t done;
 };
 
@@ -391,22 +394,56 @@ static int open_array(struct writing *w, size_t array)
 		return 0;
 	ckpt_expr_close(TAKE_PTR(w->reader));
 	w->array = array;
+	w->count = 0;
+	w->transposed = ckpt_expr_is_transposed(w->e->items->at[array].expr);
 	rc = ckpt_expr_open(w->e->items->at[array].expr, &w->reader);
 	return rc ? blame_array(w, array, rc) : 0;
+}
+
+// A small part of a transposed array is a little of each of its rows: many parts at once cost as much. Whole rows are not cut.
+static void choose_block(struct writing *w, uint64_t first, uint64_t wanted)
+{
+	struct ckpt_expr *e = w->e->items->at[w->array].expr;
+	const struct ckpt_expr_shape *s = ckpt_expr_shape(e);
+	uint64_t at_once = BLOCK_BYTES / ckpt_dtype_width(s->dtype), rows = ckpt_expr_elements(e);
+
+	if (!w->transposed) {
+		w->at = first;
+		w->count = MIN(wanted, RUN_BYTES / ckpt_dtype_width(s->dtype));
+		return;
+	}
+	rows = s->ndim ? rows / s->at[0] : 1;
+	at_once -= rows <= at_once ? at_once % rows : 0;
+	w->at = first / at_once * at_once;
+	w->count = MIN(at_once, ckpt_expr_elements(e) - w->at);
+}
+
+static int read_elements(struct writing *w, uint64_t first, uint64_t wanted)
+{
+	int rc;
+
+	if (first >= w->at && first - w->at < w->count)
+		return 0;
+	choose_block(w, first, wanted);
+	rc = ckpt_expr_run(w->reader, w->at, w->count, w->elements);
+	if (rc)
+		w->count = 0;
+	return rc;
 }
 
 static int write_run(struct writing *w, const struct ckpt_write_range *range)
 {
 	unsigned width = ckpt_dtype_width(w->e->items->arrays[range->array].dtype);
-	uint64_t count = MIN(range->bytes, RUN_BYTES) / width;
+	uint64_t first = range->first / width, count = MIN(range->bytes, RUN_BYTES) / width;
 	int rc = open_array(w, range->array);
 
 	if (rc)
 		return rc;
-	rc = ckpt_expr_run(w->reader, range->first / width, count, w->elements);
+	rc = read_elements(w, first, count);
 	if (rc)
 		return blame_array(w, range->array, rc);
-	rc = ckpt_write_put(w->writer, w->elements, (size_t)(count * width));
+	count = MIN(count, w->at + w->count - first);
+	rc = ckpt_write_put(w->writer, w->elements + (first - w->at) * width, (size_t)(count * width));
 	w->done += count * width;
 	if (w->e->progress)
 		w->e->progress(w->done);
@@ -425,7 +462,7 @@ static int write_all(struct writing *w)
 
 int ckpt_export_write(struct ckpt_export *e, const struct ckpt_write_target *target)
 {
-	struct writing w = {.e = e, .elements = malloc(RUN_BYTES)};
+	struct writing w = {.e = e, .elements = malloc(BLOCK_BYTES)};
 	int rc = w.elements ? ckpt_write_new(e->items->layout, target, &w.writer) : -ENOMEM;
 
 	if (!rc)

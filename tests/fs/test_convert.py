@@ -2,6 +2,8 @@
 
 import hashlib
 import json
+import re
+import subprocess
 
 import ml_dtypes
 import numpy as np
@@ -223,3 +225,18 @@ def test_a_name_that_is_taken_needs_force(save, convert, load, ckptfs, store):
     same(load("1"), {"x": np.arange(4.0)})
     idle = convert("1", "2", [{"rename": ["w", "y"]}, {"drop": "w"}])
     assert [line.split("rules.json: ")[1] for line in idle.stderr.splitlines()] == ['rule 1 (rename): no array matches "w"', 'rule 2 (drop): no array matches "w"']
+
+
+def test_a_large_transposed_array_is_read_few_times(store, ckptfs, load, scratch):
+    """A run of it is a little of each row that is stored: read run by run, all would be read for each."""
+    w = np.random.default_rng(2).standard_normal((3000, 2500), np.float32)
+    (scratch / "in").mkdir()
+    save_file({"w": w}, scratch / "in/model.safetensors")
+    (scratch / "rules.json").write_text('[{"transpose": "w", "axes": [1, 0]}]')
+    ckptfs("init", store)
+    ckptfs("save", store, scratch / "in", "1")
+    words = [ckptfs.path, "convert", store, "1", "2", "--map", scratch / "rules.json"]
+    done = subprocess.run(["bash", "-c", '"$@" && cat /proc/$$/io', "bash", *words], check=True, capture_output=True, text=True)
+    read = int(re.search(r"rchar: (\d+)", done.stdout)[1])
+    assert w.nbytes <= read < 8 * w.nbytes
+    same(load("2"), {"w": w.T})
