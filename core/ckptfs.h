@@ -223,6 +223,82 @@ CKPT_PUBLIC int ckpt_array_set_find(const struct ckpt_array_set *set, const char
 CKPT_PUBLIC int ckpt_array_set_read(struct ckpt_array_set *set, size_t i, const uint64_t *start, const uint64_t *extent,
 				    void *into);
 
+// --- Loading by a template ----------------------------------------------------------------------------------------------
+
+// What becomes of an array whose shape is not the one that is wanted. The first that holds is taken.
+enum ckpt_shapes {
+	CKPT_SHAPES_STRICT = 0, // -ERANGE
+	CKPT_SHAPES_RELAXED =
+		1, // eFormer's strict_shapes=False: [0] of one dimension more, a reshape at equal size, else KEPT
+	CKPT_SHAPES_PADDED = 2, // Megatron's allow_shape_mismatch: zeros at the end; one that is larger is -ERANGE
+};
+
+// How an array was read, or would be.
+enum ckpt_fitted {
+	CKPT_FITTED_SAME = 0,
+	CKPT_FITTED_FIRST = 1, // [0] of its first dimension
+	CKPT_FITTED_RESHAPED = 2,
+	CKPT_FITTED_PADDED = 3,
+	CKPT_FITTED_KEPT = 4, // RELAXED, and neither name nor shape would do: `into` stays as it is
+	CKPT_FITTED_ABSENT =
+		5, // of ckpt_array_set_match() alone: the step lacks it, and `strict` says to go on without
+};
+
+// An array that a program wants: it fills this in, from zeros. In CKPTFS_1 it stays as it is.
+struct ckpt_array_request {
+	const char *name; // as of ckpt_array_set_find()
+	const char
+		*dtype; // as struct ckpt_array_info has it; floating types are cast into each other; NULL: the array's
+	const uint64_t *shape; // of the whole array; NULL: the array's, and ndim is not looked at
+	unsigned ndim;
+	unsigned shapes;       // enum ckpt_shapes
+	const uint64_t *start; // the box of it that is read; NULL and NULL: all
+	const uint64_t *extent;
+	void *into; // the first element of the box; NULL: nothing is read, and the result says how it would be
+	const int64_t *strides; // of `into`, in bytes, one for each dimension; NULL: packed in C order
+	uint64_t reserved[2];   // 0
+};
+
+// Reads them, `at_once` at the same time by threads that end with the call: at most 32, and 0 is the processors, at most 8.
+// 1: by the caller's thread alone. Each takes some 160 MiB at most where pieces are compressed, else 2. More batches bound
+// the program's own memory: eFormer's chunk_size is so many requests for each call. While there are threads, the
+// caller's takes no signals. No two requests may have memory in common. results[i]: an enum ckpt_fitted, or -errno, by which others are not
+// stopped. The result is that of the first that failed, or 0: as of ckpt_array_set_read(), and -ENOENT, -EEXIST: of the
+// name; -ERANGE: its shape, or the box; -ENOTSUP: it cannot be read, or not as this dtype; -EINVAL: a request is not of
+// that form. PADDED: a box that has nothing of the array is -ERANGE.
+CKPT_PUBLIC int ckpt_array_set_read_many(struct ckpt_array_set *set, const struct ckpt_array_request *requests,
+					 size_t count, unsigned at_once, int *results);
+
+// Strictness over names, as Megatron's StrictHandling. "Unexpected": requests that the step lacks; "missing": arrays of
+// the step that nobody requests. *_UNEXPECTED do not look for missing ones.
+enum ckpt_strict {
+	CKPT_STRICT_ASSUME_OK_UNEXPECTED = 0, // by the rule for shapes: -ENOENT, or KEPT. No lists
+	CKPT_STRICT_LOG_UNEXPECTED = 1,       // lists, and a message to log
+	CKPT_STRICT_LOG_ALL = 2,
+	CKPT_STRICT_RAISE_UNEXPECTED = 3, // lists and a message; refused with -ENOENT
+	CKPT_STRICT_RAISE_ALL = 4,
+	CKPT_STRICT_RETURN_UNEXPECTED = 5, // lists
+	CKPT_STRICT_RETURN_ALL = 6,
+	CKPT_STRICT_IGNORE_ALL = 7, // neither
+};
+
+struct ckpt_array_match {
+	int refused; // 0: it can be loaded; else the -errno of names, before that of the first request that does not fit
+	const char
+		*message; // of names, then a line for each request that does not fit: 20, and how many more; NULL: none
+	const char *const *missing;    // TREE:NAME where several trees have the name
+	const char *const *unexpected; // in the order of the requests
+	size_t missing_count, unexpected_count;
+	const int *results; // one for each request, as of ckpt_array_set_read_many()
+	size_t count;
+};
+
+// The step beside a template: names, shapes, dtypes and boxes; nothing is read. A refusal is in the result. -EINVAL: no such
+// mode, or a request is not of its form.
+CKPT_PUBLIC int ckpt_array_set_match(const struct ckpt_array_set *set, const struct ckpt_array_request *requests,
+				     size_t count, unsigned strict, struct ckpt_array_match **ret_match);
+CKPT_PUBLIC void ckpt_array_match_free(struct ckpt_array_match *match);
+
 #ifdef __cplusplus
 }
 #endif

@@ -4,7 +4,6 @@
 #include "core/ckptfs_look.h"
 
 #include "core/array/array_format.h"
-#include "core/array/gather.h"
 #include "core/base/lock.h"
 #include "core/base/util.h"
 #include "core/view/array_row.h"
@@ -15,6 +14,7 @@
 struct ckpt_array_set {
 	struct ckpt_look look;
 	struct ckpt_step_arrays *arrays;
+	struct ckpt_names *names;
 	struct ckpt_array_info *infos;
 	size_t count;
 	struct ckpt_lock lock;
@@ -23,14 +23,19 @@ struct ckpt_array_set {
 	size_t kept_at;
 };
 
-static const struct ckpt_catalog *catalog_of(const struct ckpt_array_set *set)
+const struct ckpt_catalog *ckpt_array_set_catalog(const struct ckpt_array_set *set)
 {
 	return ckpt_step_arrays_catalog(set->arrays);
 }
 
+const struct ckpt_names *ckpt_array_set_names(const struct ckpt_array_set *set)
+{
+	return set->names;
+}
+
 static int make_infos(struct ckpt_array_set *set)
 {
-	const struct ckpt_catalog *c = catalog_of(set);
+	const struct ckpt_catalog *c = ckpt_array_set_catalog(set);
 
 	set->count = ckpt_catalog_count(c);
 	set->infos = ckpt_calloc(set->count + 1, sizeof(*set->infos));
@@ -69,6 +74,8 @@ static int read_step(struct ckpt_array_set *set, const char *name)
 		rc = ckpt_step_arrays_read(step, m, rest, &set->arrays);
 	if (!rc)
 		rc = make_infos(set);
+	if (!rc)
+		rc = ckpt_names_new(ckpt_array_set_catalog(set), &set->names);
 	ckpt_manifest_unref(m);
 	ckpt_step_unref(step);
 	return rc;
@@ -97,6 +104,7 @@ void ckpt_array_set_free(struct ckpt_array_set *set)
 	if (!set)
 		return;
 	ckpt_gather_free(set->kept);
+	ckpt_names_free(set->names);
 	ckpt_step_arrays_free(set->arrays);
 	ckpt_look_end(&set->look);
 	ckpt_lock_done(&set->lock);
@@ -114,31 +122,14 @@ const struct ckpt_array_info *ckpt_array_set_at(const struct ckpt_array_set *set
 	return i < set->count ? &set->infos[i] : NULL;
 }
 
-static bool has_full_name(const struct ckpt_array_info *a, const char *name)
-{
-	size_t tree = strlen(a->tree);
-
-	return !strncmp(name, a->tree, tree) && name[tree] == ':' && !strcmp(name + tree + 1, a->name);
-}
-
 int ckpt_array_set_find(const struct ckpt_array_set *set, const char *name, size_t *ret_i)
 {
-	size_t found = 0;
-
-	for (size_t i = 0; i < set->count; i++)
-		if (has_full_name(&set->infos[i], name)) {
-			*ret_i = i;
-			return 0;
-		}
-	for (size_t i = 0; i < set->count; i++)
-		if (!strcmp(set->infos[i].name, name) && !found++)
-			*ret_i = i;
-	return !found ? -ENOENT : found > 1 ? -EEXIST : 0;
+	return ckpt_names_find(set->names, name, ret_i);
 }
 
 // --- Elements ---------------------------------------------------------------------------------------------------------------
 
-static int take_gather(struct ckpt_array_set *set, size_t i, struct ckpt_gather **ret_gather)
+int ckpt_array_set_take(struct ckpt_array_set *set, size_t i, struct ckpt_gather **ret_gather)
 {
 	{
 		LOCK_SCOPE(&set->lock);
@@ -148,10 +139,10 @@ static int take_gather(struct ckpt_array_set *set, size_t i, struct ckpt_gather 
 			return 0;
 		}
 	}
-	return ckpt_gather_new(catalog_of(set), i, ckpt_step_arrays_files(set->arrays), ret_gather);
+	return ckpt_gather_new(ckpt_array_set_catalog(set), i, ckpt_step_arrays_files(set->arrays), ret_gather);
 }
 
-static void keep_gather(struct ckpt_array_set *set, size_t i, struct ckpt_gather *g)
+void ckpt_array_set_give(struct ckpt_array_set *set, size_t i, struct ckpt_gather *g)
 {
 	struct ckpt_gather *old;
 
@@ -187,10 +178,10 @@ int ckpt_array_set_read(struct ckpt_array_set *set, size_t i, const uint64_t *st
 	}
 	if (!is_inside(a, start, extent))
 		return -ERANGE;
-	rc = take_gather(set, i, &g);
+	rc = ckpt_array_set_take(set, i, &g);
 	if (rc)
 		return rc;
 	rc = ckpt_gather_box(g, start, extent, into);
-	keep_gather(set, i, g);
+	ckpt_array_set_give(set, i, g);
 	return rc;
 }

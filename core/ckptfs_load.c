@@ -1,0 +1,164 @@
+// Many arrays of a step at once, by a template, for programs (ckptfs.h).
+#include "core/ckptfs.h"
+
+#include "core/ckptfs_look.h"
+
+#include "core/array/fill.h"
+#include "core/base/many.h"
+#include "core/base/util.h"
+
+#include <assert.h>
+#include <signal.h>
+#include <string.h>
+#include <unistd.h>
+
+#define AT_ONCE_BY_ITSELF 8u
+
+static_assert((int)CKPT_SHAPES_PADDED == (int)CKPT_MATCH_PADDED &&
+		      (int)CKPT_SHAPES_RELAXED == (int)CKPT_MATCH_RELAXED && CKPT_MATCH_RULES == 3,
+	      "rules for shapes");
+static_assert((int)CKPT_FITTED_FIRST == (int)CKPT_FIT_FIRST && (int)CKPT_FITTED_RESHAPED == (int)CKPT_FIT_RESHAPED &&
+		      (int)CKPT_FITTED_PADDED == (int)CKPT_FIT_PADDED && (int)CKPT_FITTED_KEPT == (int)CKPT_FIT_KEPT &&
+		      (int)CKPT_FITTED_ABSENT == (int)CKPT_FIT_ABSENT,
+	      "how arrays fit");
+static_assert((int)CKPT_STRICT_LOG_ALL == (int)CKPT_NAMES_LOG_ALL &&
+		      (int)CKPT_STRICT_RAISE_ALL == (int)CKPT_NAMES_RAISE_ALL &&
+		      (int)CKPT_STRICT_RETURN_ALL == (int)CKPT_NAMES_RETURN_ALL &&
+		      (int)CKPT_STRICT_IGNORE_ALL == (int)CKPT_NAMES_IGNORE_ALL,
+	      "modes");
+
+// -EINVAL: it is not of the form that the header says.
+static int wanted_of(const struct ckpt_array_request *r, struct ckpt_match_wanted *ret_wanted)
+{
+	if (!r->name || r->shapes >= CKPT_MATCH_RULES || !r->start != !r->extent || r->reserved[0] || r->reserved[1] ||
+	    (r->shape && r->ndim > CKPT_ARRAY_DIMS_MAX))
+		return -EINVAL;
+	*ret_wanted = (struct ckpt_match_wanted){.name = r->name,
+						 .dtype = r->dtype,
+						 .shape = r->shape,
+						 .ndim = r->ndim,
+						 .rule = (enum ckpt_match_rule)r->shapes,
+						 .start = r->start,
+						 .extent = r->extent};
+	return 0;
+}
+
+// --- Reading ----------------------------------------------------------------------------------------------------------------
+
+struct reading {
+	struct ckpt_array_set *set;
+	const struct ckpt_array_request *requests;
+	int *results;
+};
+
+static int read_one(struct ckpt_array_set *set, const struct ckpt_array_request *r)
+{
+	const struct ckpt_array_info *info;
+	struct ckpt_match_wanted wanted;
+	struct ckpt_match_one one;
+	struct ckpt_gather *g;
+	int rc = wanted_of(r, &wanted);
+
+	if (!rc)
+		rc = ckpt_match_one(ckpt_array_set_catalog(set), ckpt_array_set_names(set), &wanted, &one, NULL);
+	if (!rc)
+		rc = one.rc;
+	if (rc || !r->into || one.fit == CKPT_FIT_KEPT)
+		return rc ? rc : (int)one.fit;
+	info = ckpt_array_set_at(set, one.at);
+	rc = ckpt_array_set_take(set, one.at, &g);
+	if (rc)
+		return rc;
+	rc = ckpt_fill_box(g, &(struct ckpt_fill){.fit = one.fit,
+						  .from = one.from,
+						  .to = one.to,
+						  .ndim = r->shape ? r->ndim : info->ndim,
+						  .shape = r->shape ? r->shape : info->shape,
+						  .found = info->shape,
+						  .start = r->start,
+						  .extent = r->extent,
+						  .into = r->into,
+						  .strides = r->strides});
+	ckpt_array_set_give(set, one.at, g);
+	return rc ? rc : (int)one.fit;
+}
+
+static void read_next(void *arg, size_t i)
+{
+	const struct reading *r = arg;
+
+	r->results[i] = read_one(r->set, &r->requests[i]);
+}
+
+int ckpt_array_set_read_many(struct ckpt_array_set *set, const struct ckpt_array_request *requests, size_t count,
+			     unsigned at_once, int *results)
+{
+	struct reading r = {.set = set, .requests = requests, .results = results};
+	long processors = sysconf(_SC_NPROCESSORS_ONLN);
+	sigset_t all, before;
+
+	if (!at_once)
+		at_once = MIN((unsigned)MAX(processors, 1L), AT_ONCE_BY_ITSELF);
+	at_once = MIN(at_once, CKPT_MANY_AT_ONCE_MAX);
+	// Threads that are started take the mask of this one: the program's signals are none of theirs.
+	sigfillset(&all);
+	if (at_once > 1)
+		pthread_sigmask(SIG_SETMASK, &all, &before);
+	ckpt_many_run(&(struct ckpt_many){.count = count, .at_once = at_once, .call = read_next, .arg = &r});
+	if (at_once > 1)
+		pthread_sigmask(SIG_SETMASK, &before, NULL);
+	for (size_t i = 0; i < count; i++)
+		if (results[i] < 0)
+			return results[i];
+	return 0;
+}
+
+// --- A template -------------------------------------------------------------------------------------------------------------
+
+struct matched {
+	struct ckpt_array_match shown; // first: it is what the program has
+	struct ckpt_match match;
+	int results[];
+};
+
+int ckpt_array_set_match(const struct ckpt_array_set *set, const struct ckpt_array_request *requests, size_t count,
+			 unsigned strict, struct ckpt_array_match **ret_match)
+{
+	CLEANUP_FREE struct ckpt_match_wanted *wanted = ckpt_calloc(count + 1, sizeof(*wanted));
+	struct matched *m = calloc(1, sizeof(*m) + count * sizeof(*m->results)); // wanted's sizes are larger
+	int rc = wanted && m ? 0 : -ENOMEM;
+
+	if (strict >= CKPT_NAMES_MODES)
+		rc = -EINVAL;
+	for (size_t i = 0; !rc && i < count; i++)
+		rc = wanted_of(&requests[i], &wanted[i]);
+	if (!rc)
+		rc = ckpt_match(ckpt_array_set_catalog(set), ckpt_array_set_names(set), wanted, count,
+				(enum ckpt_match_mode)strict, &m->match);
+	if (rc) {
+		free(m);
+		return rc;
+	}
+	for (size_t i = 0; i < count; i++)
+		m->results[i] = m->match.ones[i].rc ? m->match.ones[i].rc : (int)m->match.ones[i].fit;
+	m->shown = (struct ckpt_array_match){.refused = m->match.refused,
+					     .message = m->match.message,
+					     .missing = (const char *const *)m->match.missing,
+					     .unexpected = (const char *const *)m->match.unexpected,
+					     .missing_count = m->match.missing_count,
+					     .unexpected_count = m->match.unexpected_count,
+					     .results = m->results,
+					     .count = count};
+	*ret_match = &m->shown;
+	return 0;
+}
+
+void ckpt_array_match_free(struct ckpt_array_match *match)
+{
+	struct matched *m = (struct matched *)match;
+
+	if (!m)
+		return;
+	ckpt_match_done(&m->match);
+	free(m);
+}
