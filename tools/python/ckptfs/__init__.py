@@ -21,6 +21,7 @@ import enum
 import errno
 import json
 import os
+import weakref
 from ctypes import POINTER, byref, c_int, c_void_p
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -29,10 +30,11 @@ from typing import Any, Callable, Iterator, List, Mapping, Optional, Union
 from . import _library
 from ._arrays import Array, Arrays, arrays, checks, findings
 from ._library import Error, Question
+from ._load import Loaded
 
 __all__ = [
-    "Answer", "Array", "Arrays", "Choice", "Error", "Mode", "Question", "Step", "arrays", "checks", "find", "findings", "latest", "resolve",
-    "should_save", "step", "steps", "version", "wait",
+    "Answer", "Array", "Arrays", "Choice", "Error", "Loaded", "Mode", "Question", "Staged", "Step", "arrays", "begin", "checks", "find",
+    "findings", "latest", "resolve", "should_save", "step", "steps", "version", "wait",
 ]  # fmt: skip
 
 StorePath = Union[str, "os.PathLike[str]"]
@@ -237,6 +239,49 @@ _REFUSED = {
 }
 
 
+class Staged:
+    """A step that is being saved, in no listing until it is committed. One thread at a time; in the process that began it."""
+
+    def __init__(self, store: StorePath, name: Union[str, int], overwrite: bool = False) -> None:
+        self.store = os.fspath(store)
+        self.name = str(name)
+        self._what = f"{self.store}/{self.name}"
+        self._save: Optional[c_void_p] = c_void_p()
+        with _library.Handle(self.store) as handle:
+            self._lib = handle.lib
+            flags = _library.FORCE if overwrite else 0
+            _library.check(self._lib.ckpt_begin(handle.at, os.fsencode(self.name), flags, byref(self._save)), self._what, _REFUSED)
+        self.path = Path(os.fsdecode(self._lib.ckpt_save_path(self._save)))  # write its files there, and close them
+        self._end = weakref.finalize(self, self._lib.ckpt_save_free, self._save)
+
+    def commit(
+        self, metrics: Optional[Mapping[str, float]] = None, extras: Optional[Mapping[str, Any]] = None, temporary: bool = False
+    ) -> None:
+        """Lists it, whole and on disk. After an exception it may be called again."""
+        self._commit(_metadata(metrics, extras, temporary))
+
+    def _commit(self, said: Optional[bytes]) -> None:
+        if self._save is None:
+            raise Error(errno.EALREADY, "it was committed or aborted", self._what)
+        _library.check(self._lib.ckpt_save_commit(self._save, said), self._what, _REFUSED)
+        self._close()
+
+    def abort(self) -> None:
+        """Drops its files. A step that is neither committed nor aborted stays in `ckptfs sessions`."""
+        if self._save is not None:
+            self._lib.ckpt_save_abort(self._save)
+            self._close()
+
+    def _close(self) -> None:
+        self._end()
+        self._save = None
+
+
+def begin(store: StorePath, name: Union[str, int], overwrite: bool = False) -> Staged:
+    """A step to write files into, for a program whose save is no block: `step` is the simpler form."""
+    return Staged(store, name, overwrite)
+
+
 @contextlib.contextmanager
 def step(
     store: StorePath,
@@ -250,18 +295,14 @@ def step(
 
     metrics and extras are looked at at the end, so that a dict may be filled in the block.
     """
-    what = f"{os.fspath(store)}/{name}"
-    with _library.Handle(os.fspath(store)) as handle:
-        save = c_void_p()
-        flags = _library.FORCE if overwrite else 0
-        _library.check(handle.lib.ckpt_begin(handle.at, os.fsencode(str(name)), flags, byref(save)), what, _REFUSED)
+    staged = Staged(store, name, overwrite)
+    try:
         try:
-            try:
-                yield Path(os.fsdecode(handle.lib.ckpt_save_path(save)))
-                said = _metadata(metrics, extras, temporary)
-            except BaseException:
-                handle.lib.ckpt_save_abort(save)
-                raise
-            _library.check(handle.lib.ckpt_save_commit(save, said), what, _REFUSED)
-        finally:
-            handle.lib.ckpt_save_free(save)
+            yield staged.path
+            said = _metadata(metrics, extras, temporary)
+        except BaseException:
+            staged.abort()
+            raise
+        staged._commit(said)
+    finally:
+        staged._close()

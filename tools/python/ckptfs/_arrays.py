@@ -11,9 +11,9 @@ import subprocess
 import weakref
 from collections.abc import Mapping
 from ctypes import byref, c_uint64, c_void_p
-from typing import TYPE_CHECKING, Any, Dict, Iterator, List, Optional, Tuple, Union
+from typing import TYPE_CHECKING, Any, Callable, Dict, Iterator, List, Optional, Tuple, Union
 
-from . import _library
+from . import _library, _load
 from ._library import Error
 
 if TYPE_CHECKING:
@@ -25,6 +25,8 @@ _REFUSED = {
     errno.ENOENT: "there is no such step",
     errno.ENODATA: "a part of it is in no file of the step",
     errno.EBADMSG: "its bytes are damaged; `ckptfs verify` says what else is",
+    errno.EEXIST: "several trees of the step have it; name one as TREE:NAME",
+    errno.ERANGE: "its shape is another, or the box is not in it",
 }
 
 
@@ -40,22 +42,15 @@ class _Set:
         # Not at the end of the process: a thread that nobody waits for may be reading then.
         weakref.finalize(self, self.lib.ckpt_array_set_free, self.at).atexit = False
 
+    def read_all(self, requests: List[_load.Request], at_once: int = 1) -> List[int]:
+        """Reads them; how each was fitted. The exception is that of the first that failed."""
+        results = _load.read(self.lib, self.at, requests, at_once)
+        for request, result in zip(requests, results):
+            _library.check(min(result, 0), request.name, _REFUSED)
+        return results
+
     def infos(self) -> Iterator[_library.ArrayInfo]:
         return (self.lib.ckpt_array_set_at(self.at, i).contents for i in range(self.lib.ckpt_array_set_count(self.at)))
-
-
-def _numpy_type(name: str) -> np.dtype:
-    import numpy as np
-
-    try:
-        return np.dtype(name)
-    except TypeError:
-        pass
-    try:
-        import ml_dtypes
-    except ImportError:
-        raise Error(errno.ENOTSUP, "NumPy has no such type; install ml_dtypes", name) from None
-    return np.dtype(getattr(ml_dtypes, name))
 
 
 class Array:
@@ -78,7 +73,7 @@ class Array:
 
         if self.why or not self.dtype or not self._width:
             raise Error(errno.ENOTSUP, self.why or "a byte has several of its elements", f"{self.tree}:{self.name}")
-        made = np.empty(extent, _numpy_type(self.dtype))
+        made = np.empty(extent, _load.numpy_type(self.dtype))
         numbers = c_uint64 * max(len(start), 1)
         result = self._set.lib.ckpt_array_set_read(
             self._set.at, self._index, numbers(*start), numbers(*extent), made.ctypes.data_as(c_void_p)
@@ -122,13 +117,22 @@ class Array:
         return whole if dtype is None else whole.astype(dtype)
 
     def torch(self) -> Any:
-        """A torch tensor, of bfloat16 and the 8-bit floats too."""
-        import numpy as np
+        """A torch tensor, of bfloat16 and the 8-bit floats too. It is read into its own memory; NumPy is not needed."""
         import torch
 
-        bits = self.numpy().view(np.dtype(f"u{self._width}")) if self._width <= 2 and self.dtype != "bool" else self.numpy()
-        made = torch.from_numpy(bits)
-        return made.view(getattr(torch, str(self.dtype))) if bits.dtype.name != self.dtype else made
+        made = torch.empty(self.shape, dtype=_load.torch_type(str(self.dtype)))
+        self._set.read_all([_load.Request(self.full_name, into=made.data_ptr())])
+        return made
+
+    def jax(self) -> Any:
+        """A JAX array on JAX's default device."""
+        import jax
+
+        return jax.numpy.asarray(self.numpy())
+
+    @property
+    def full_name(self) -> str:
+        return f"{self.tree}:{self.name}"
 
     def __len__(self) -> int:
         if not self.shape:
@@ -143,7 +147,7 @@ class Arrays(Mapping):
     """The arrays of a step by name; by "TREE:NAME" where several trees have the name."""
 
     def __init__(self, store: str, step: str) -> None:
-        of = _Set(store, step)
+        of = self._set = _Set(store, step)
         every = [Array(of, i, info) for i, info in enumerate(of.infos())]
         count: Dict[str, int] = {}
         for a in every:
@@ -159,6 +163,37 @@ class Arrays(Mapping):
 
     def __len__(self) -> int:
         return len(self._at)
+
+    def load(
+        self,
+        template: Any,
+        strict: str = "assume_ok_unexpected",
+        shapes: Union[str, Callable[[str], str]] = "strict",
+        *,
+        dtype: Optional[str] = None,
+        callback: Optional[Callable[[Any, str], Any]] = None,
+        chunk_size: int = 0,
+        at_once: int = 0,
+        in_place: bool = False,
+    ) -> _load.Loaded:
+        """The arrays that a template names, each of the kind, the shape and the dtype of its leaf.
+
+        template: mappings, lists and tuples inside of each other; names are joined by ".". A leaf is an array of NumPy, torch or
+            JAX, a jax.ShapeDtypeStruct, or None: a NumPy array as it is in the step. Any other value stays as it is. A JAX leaf with a
+            sharding gets that: each process reads the parts that its devices have.
+        strict: a mode of Megatron's StrictHandling: assume_ok_unexpected, log_unexpected, log_all, raise_unexpected, raise_all,
+            return_unexpected, return_all, ignore_all. What a mode logs is a warning of the logger "ckptfs".
+        shapes: "strict"; "relaxed", as eFormer's strict_shapes=False: [0] of one dimension more, a reshape at equal size, else the
+            template's own value, also for a name that the step lacks; "padded", as Megatron's allow_shape_mismatch: zeros at
+            the end. Or a function that says which of them for a name.
+        dtype: of all floating arrays, instead of the template's.
+        callback: gets each array and its name, and returns what takes its place.
+        chunk_size: so many arrays are read before callbacks are called; 0: all.
+        at_once: so many threads read; 0: as many as the machine has processors, up to 8.
+        in_place: arrays of NumPy and of torch on the CPU are read into the template's own memory.
+        """
+        loading = _load.Loading(self._set, self._set.what, shapes, dtype, in_place)
+        return loading.load(template, strict, callback, chunk_size, at_once)
 
 
 def _split(path: str) -> Tuple[str, str]:

@@ -60,6 +60,34 @@ class Question(ctypes.Structure):
     ]
 
 
+class ArrayRequest(ctypes.Structure):
+    _fields_ = [
+        ("name", c_char_p),
+        ("dtype", c_char_p),
+        ("shape", POINTER(c_uint64)),
+        ("ndim", c_uint),
+        ("shapes", c_uint),
+        ("start", POINTER(c_uint64)),
+        ("extent", POINTER(c_uint64)),
+        ("into", c_void_p),
+        ("strides", POINTER(c_int64)),
+        ("reserved", c_uint64 * 2),
+    ]
+
+
+class ArrayMatch(ctypes.Structure):
+    _fields_ = [
+        ("refused", c_int),
+        ("message", c_char_p),
+        ("missing", POINTER(c_char_p)),
+        ("unexpected", POINTER(c_char_p)),
+        ("missing_count", c_size_t),
+        ("unexpected_count", c_size_t),
+        ("results", POINTER(c_int)),
+        ("count", c_size_t),
+    ]
+
+
 DecideFn = ctypes.CFUNCTYPE(c_int, c_void_p, POINTER(Question))
 
 _INT_CALLS = {
@@ -75,6 +103,8 @@ _INT_CALLS = {
     "ckpt_wait": [c_void_p, c_char_p, c_uint, c_int64],
     "ckpt_array_set_open": [c_void_p, c_char_p, POINTER(c_void_p)],
     "ckpt_array_set_read": [c_void_p, c_size_t, POINTER(c_uint64), POINTER(c_uint64), c_void_p],
+    "ckpt_array_set_read_many": [c_void_p, POINTER(ArrayRequest), c_size_t, c_uint, POINTER(c_int)],
+    "ckpt_array_set_match": [c_void_p, POINTER(ArrayRequest), c_size_t, c_uint, POINTER(POINTER(ArrayMatch))],
 }
 _OTHER_CALLS = {
     "ckpt_version": (c_char_p, []),
@@ -88,6 +118,7 @@ _OTHER_CALLS = {
     "ckpt_save_path": (c_char_p, [c_void_p]),
     "ckpt_save_free": (None, [c_void_p]),
     "ckpt_array_set_free": (None, [c_void_p]),
+    "ckpt_array_match_free": (None, [POINTER(ArrayMatch)]),
     "ckpt_array_set_count": (c_size_t, [c_void_p]),
     "ckpt_array_set_at": (POINTER(ArrayInfo), [c_void_p, c_size_t]),
 }

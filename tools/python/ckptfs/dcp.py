@@ -1,0 +1,243 @@
+"""torch.distributed.checkpoint over steps of ckptfs.
+
+    import torch.distributed.checkpoint as dcp
+    from ckptfs.dcp import Reader, Writer
+
+    dcp.save(state, storage_writer=Writer("/ckpt", 1000, metrics={"loss": 1.5}))
+    dcp.load(state, storage_reader=Reader(ckptfs.latest("/ckpt")))
+
+A step is committed when the coordinator has written `.metadata`: finish() returns then. Its files are those of torch's own
+FileSystemWriter, so that torch's FileSystemReader reads them in a mount. Ranks write into one folder: those on other machines
+need the store's mount at the same path.
+
+The reader reads tensors of any format that ckptfs knows: a step of safetensors or Orbax can be loaded into a sharded model. Each rank
+reads the boxes that it needs, in a store that is mounted or not.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import errno
+import os
+import pickle
+from typing import TYPE_CHECKING, Any, Callable, Dict, List, Mapping, Optional, Union
+
+import torch
+from torch.distributed.checkpoint import FileSystemReader, FileSystemWriter
+from torch.distributed.checkpoint.metadata import (
+    ChunkStorageMetadata,
+    Metadata,
+    StorageMeta,
+    TensorProperties,
+    TensorStorageMetadata,
+)
+from torch.distributed.checkpoint.planner import LoadItemType, LoadPlan, LoadPlanner, ReadItem, SavePlan, SavePlanner
+from torch.distributed.checkpoint.storage import StorageReader
+from torch.futures import Future
+
+from . import Arrays, Staged, Step, StorePath, arrays
+from ._library import Error
+from ._load import Request, is_floating, torch_type
+
+if TYPE_CHECKING:
+    from torch.distributed.checkpoint.storage import WriteResult
+
+__all__ = ["Reader", "Writer"]
+
+
+@dataclasses.dataclass
+class _Place:
+    """The storage data of a rank's plan: where the coordinator wants its files."""
+
+    path: str
+    of: Any  # FileSystemWriter's own
+
+
+class Writer(FileSystemWriter):
+    """A StorageWriter that saves a step. One object saves one step, or one after the other with `checkpoint_id=` as the name.
+
+    metrics and extras are looked at at the end of the save. Other keywords are those of FileSystemWriter.
+    """
+
+    def __init__(
+        self,
+        store: StorePath,
+        name: Union[str, int, None] = None,
+        metrics: Optional[Mapping[str, float]] = None,
+        extras: Optional[Mapping[str, Any]] = None,
+        temporary: bool = False,
+        overwrite: bool = False,
+        **more: Any,
+    ) -> None:
+        super().__init__(os.fspath(store), **more)
+        self.store = os.fspath(store)
+        self.name = None if name is None else str(name)
+        self.metrics = metrics
+        self.extras = extras
+        self.temporary = temporary
+        self.replaces = overwrite
+        self._staged: Optional[Staged] = None
+
+    def reset(self, checkpoint_id: Union[str, os.PathLike, None] = None) -> None:
+        self.abort()
+        super().reset(None)
+        if checkpoint_id is not None:
+            self.name = os.fspath(checkpoint_id) if not isinstance(checkpoint_id, int) else str(checkpoint_id)
+
+    def set_up_storage_writer(self, is_coordinator: bool, *args: Any, **kwargs: Any) -> None:
+        super().set_up_storage_writer(is_coordinator, *args, **kwargs)
+        if not self.use_collectives:
+            raise Error(errno.ENOTSUP, "a step has one commit: save with use_collectives=True", self.store)
+
+    def prepare_local_plan(self, plan: SavePlan) -> SavePlan:
+        return plan
+
+    def prepare_global_plan(self, plans: List[SavePlan]) -> List[SavePlan]:
+        if self.name is None:
+            raise ValueError("the step has no name: Writer(store, name), or dcp.save(..., checkpoint_id=name)")
+        self._staged = Staged(self.store, self.name, self.replaces)
+        path = str(self._staged.path)
+        return [dataclasses.replace(p, storage_data=_Place(path, p.storage_data)) for p in super().prepare_global_plan(plans)]
+
+    def write_data(self, plan: SavePlan, planner: SavePlanner) -> Future[List[WriteResult]]:
+        self.path = self.fs.init_path(plan.storage_data.path)
+        return super().write_data(dataclasses.replace(plan, storage_data=plan.storage_data.of), planner)
+
+    def finish(self, metadata: Metadata, results: List[List[WriteResult]]) -> None:
+        if self._staged is None:
+            raise Error(errno.EALREADY, "no save has begun", self.store)
+        super().finish(metadata, results)
+        self._staged.commit(self.metrics, self.extras, self.temporary)
+        self._staged = None
+
+    def abort(self) -> None:
+        """Drops what a failed save has left. The next save does it as well."""
+        if self._staged is not None:
+            self._staged.abort()
+            self._staged = None
+
+    @property
+    def checkpoint_id(self) -> Union[str, os.PathLike]:
+        return f"{self.store}/{self.name}"
+
+    @classmethod
+    def validate_checkpoint_id(cls, checkpoint_id: Union[str, os.PathLike]) -> bool:
+        return bool(os.fspath(checkpoint_id))
+
+    def __getstate__(self) -> Dict[str, Any]:
+        return {**self.__dict__, "_staged": None}
+
+
+class Reader(StorageReader):
+    """A StorageReader of a step: one of `ckptfs.latest()` and the like, or its path.
+
+    names: for the name of a tensor in the state, the name of the array in the step, where it is another one: {state: step}, or a function.
+    Objects that are no tensors are read from `.metadata`'s checkpoint, which is a pickle, in a mount alone; torch's own
+    reader does that.
+    """
+
+    def __init__(
+        self, step: Union[Step, str, os.PathLike], names: Union[Mapping[str, str], Callable[[str], str], None] = None, at_once: int = 0
+    ) -> None:
+        super().__init__()
+        self.step = step
+        self.at_once = at_once
+        self._name: Callable[[str], str] = names if callable(names) else lambda name: (names or {}).get(name, name)
+        self._backwards = {} if names is None or callable(names) else {there: here for here, there in names.items()}
+        self._arrays: Optional[Arrays] = None
+        self._files: Optional[FileSystemReader] = None
+        self.storage_data: Any = None
+
+    def reset(self, checkpoint_id: Union[str, os.PathLike, None] = None) -> None:
+        if checkpoint_id is not None:
+            self.step = checkpoint_id
+        self._arrays = self._files = None
+
+    @property
+    def arrays(self) -> Arrays:
+        if self._arrays is None:
+            self._arrays = arrays(self.step)
+        return self._arrays
+
+    def _own_files(self) -> Optional[FileSystemReader]:
+        path = self.step.path if isinstance(self.step, Step) else self.step
+        if path is None or not os.path.exists(os.path.join(path, ".metadata")):
+            return None
+        return FileSystemReader(path)
+
+    def read_metadata(self, *args: Any, **kwargs: Any) -> Metadata:
+        self._files = self._own_files()
+        if self._files is not None:
+            try:
+                return self._files.read_metadata()
+            except (pickle.UnpicklingError, EOFError) as e:
+                raise Error(errno.EBADMSG, f"its .metadata is damaged: {e}", os.fspath(self.step)) from e
+        found: Dict[str, Any] = {}
+        for name, array in self.arrays.items():
+            if array.why is None and array.dtype is not None:
+                whole = ChunkStorageMetadata(torch.Size([0] * len(array.shape)), torch.Size(array.shape))
+                properties = TensorProperties(dtype=torch_type(array.dtype))
+                found[self._backwards.get(name, name)] = TensorStorageMetadata(properties, torch.Size(array.shape), [whole])
+        return Metadata(found, storage_data={}, storage_meta=StorageMeta())
+
+    def set_up_storage_reader(self, metadata: Metadata, is_coordinator: bool, *args: Any, **kwargs: Any) -> None:
+        # Metadata is read by the coordinator alone, and sent: other ranks know by it what else there is.
+        self.storage_data = metadata.storage_data
+        if metadata.storage_data and self._files is None:
+            self._files = self._own_files()
+        if self._files is not None:
+            self._files.set_up_storage_reader(metadata, is_coordinator, *args, **kwargs)
+
+    def prepare_local_plan(self, plan: LoadPlan) -> LoadPlan:
+        return plan
+
+    def prepare_global_plan(self, plans: List[LoadPlan]) -> List[LoadPlan]:
+        return plans
+
+    def _request(self, item: ReadItem, target: torch.Tensor) -> Request:
+        """The box of an item, which is an offset into one of the parts that the metadata has, read into target."""
+        offset = item.storage_index.offset or [0] * len(item.lengths)
+        name = self._name(item.storage_index.fqn)
+        dtype = str(target.dtype).replace("torch.", "")
+        return Request(
+            name,
+            dtype if is_floating(dtype) and is_floating(self.arrays[name].dtype) else None,
+            start=[a + b for a, b in zip(offset, item.storage_offsets)],
+            extent=list(item.lengths),
+            into=target.data_ptr() or None,
+            strides=[n * target.element_size() for n in target.stride()],
+        )
+
+    def _own_type(self, item: ReadItem, target: torch.Tensor) -> bool:
+        """The library writes into target's memory."""
+        found, wanted = self.arrays[self._name(item.storage_index.fqn)].dtype, str(target.dtype).replace("torch.", "")
+        return target.device.type == "cpu" and (found == wanted or (is_floating(found) and is_floating(wanted)))
+
+    def _read_tensors(self, items: List[ReadItem], planner: LoadPlanner) -> None:
+        targets = [planner.resolve_tensor(item).detach() for item in items]
+        into = [
+            t if self._own_type(i, t) else torch.empty(t.shape, dtype=torch_type(str(self.arrays[self._name(i.storage_index.fqn)].dtype)))
+            for i, t in zip(items, targets)
+        ]
+        self.arrays._set.read_all([self._request(i, t) for i, t in zip(items, into)], self.at_once)
+        for item, target, read in zip(items, targets, into):
+            if read is not target:
+                target.copy_(read)
+            planner.commit_tensor(item, target)
+
+    def read_data(self, plan: LoadPlan, planner: LoadPlanner) -> Future[None]:
+        self._read_tensors([i for i in plan.items if i.type != LoadItemType.BYTE_IO], planner)
+        objects = [i for i in plan.items if i.type == LoadItemType.BYTE_IO]
+        if objects and self._files is None:
+            raise Error(
+                errno.ENOTSUP, "it is no tensor, and can be read in a mount alone", f"{self.step}:{objects[0].storage_index.fqn}"
+            )
+        if objects and self._files is not None:
+            self._files.read_data(dataclasses.replace(plan, items=objects), planner)
+        done: Future[None] = Future()
+        done.set_result(None)
+        return done
+
+    @classmethod
+    def validate_checkpoint_id(cls, checkpoint_id: Union[str, os.PathLike]) -> bool:
+        return bool(os.fspath(checkpoint_id))
