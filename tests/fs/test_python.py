@@ -3,7 +3,6 @@
 import ctypes
 import errno
 import os
-import shutil
 import subprocess
 import sys
 import threading
@@ -14,34 +13,10 @@ import pytest
 from safetensors.numpy import save_file
 
 from support import trees
-from support.fixtures import SLOW, SOURCE
+from support.fixtures import SLOW
+from support.python_package import mounted_or_not, package, where  # noqa: F401
 
 pytestmark = [pytest.mark.timeout(180), pytest.mark.skipif(SLOW > 1, reason="a library under a sanitizer needs a program under it")]
-mounted_or_not = pytest.mark.parametrize("mounted", [True, False], ids=["mounted", "unmounted"])
-
-
-@pytest.fixture(scope="module")
-def package(ckptfs, tmp_path_factory):
-    """The package as pip installs it, imported."""
-    source = tmp_path_factory.mktemp("source") / "python"
-    target = tmp_path_factory.mktemp("target")
-    shutil.copytree(SOURCE / "tools/python", source)
-    pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-build-isolation", "--no-index", "--target", target, source]
-    subprocess.run([*map(str, pip)], check=True, timeout=150)
-    os.environ["CKPTFS_LIBRARY"] = str(ckptfs.path.parent / "libckptfs.so.1")
-    os.environ["CKPTFS_PROGRAM"] = str(ckptfs.path)
-    sys.path.insert(0, str(target))
-    import ckptfs as module
-
-    assert module.__file__.startswith(str(target)) and (target / "ckptfs/py.typed").exists()
-    return module
-
-
-@pytest.fixture
-def where(mounted, mount, store):
-    if not mounted:
-        mount.umount()
-    return mount.path if mounted else store
 
 
 @mounted_or_not
@@ -76,6 +51,24 @@ def test_a_name_that_is_taken_and_a_step_that_is_saved_over(package, where):
         pass
     assert refused.value.errno == errno.EEXIST and isinstance(refused.value, OSError)
     assert [(s.name, s.temporary) for s in package.steps(where)] == [("7", True)]
+
+
+@mounted_or_not
+def test_a_save_that_is_no_block(package, where, ckptfs, mounted):
+    staged = package.begin(where, 5)
+    trees.write(staged.path / "w.bin", b"a")
+    assert package.steps(where) == [] and (not mounted or len(ckptfs.json("sessions", where)) == 1)
+    with pytest.raises(package.Error, match="form"):
+        staged.commit(extras={"a": float("inf")})
+    staged.commit(metrics={"loss": 2})
+    assert [(s.name, s.metrics) for s in package.steps(where)] == [("5", {"loss": 2.0})]
+    staged.abort()
+    with pytest.raises(package.Error, match="was committed or aborted"):
+        staged.commit()
+    dropped = package.begin(where, 6)
+    trees.write(dropped.path / "w.bin", b"a")
+    dropped.abort()
+    assert ckptfs.json("sessions", where) == [] and package.find(where, 6) is None
 
 
 @mounted_or_not

@@ -1,0 +1,184 @@
+"""The Python package: loading by a template, with rules for shapes and names, into memory of NumPy, torch and JAX."""
+
+import json
+import logging
+import os
+import subprocess
+import sys
+
+import ml_dtypes
+import numpy as np
+import pytest
+from safetensors.numpy import save_file
+
+from support.fixtures import SLOW
+from support.python_package import mounted_or_not, package, where  # noqa: F401
+
+pytestmark = [pytest.mark.timeout(180), pytest.mark.skipif(SLOW > 1, reason="a library under a sanitizer needs a program under it")]
+
+W = np.arange(24, dtype=np.float32).reshape(4, 6)
+STACK = np.arange(48, dtype=np.float32).reshape(2, 4, 6)
+ARRAYS = {"net.w": W, "net.stack": STACK, "ids": np.arange(5, dtype=np.int32), "half": np.arange(7).astype(ml_dtypes.bfloat16), "one": np.array(3.5)}
+
+
+@pytest.fixture
+def found(package, mount):
+    with package.step(mount.path, 1) as folder:
+        save_file(ARRAYS, folder / "model.safetensors")
+        (folder / "ema").mkdir()
+        save_file({"half": ARRAYS["half"]}, folder / "ema/model.safetensors")
+    return package.arrays(mount / "1")
+
+
+def padded(array, shape):
+    want = np.zeros(shape, array.dtype)
+    want[tuple(slice(0, n) for n in array.shape)] = array
+    return want
+
+
+SHAPES = [
+    # template's shape, rule, what is loaded (None: refused), how
+    ("net.w", (4, 6), "strict", W, "same"),
+    ("net.w", (6, 4), "strict", None, r"got \(4, 6\), expected \(6, 4\)"),
+    ("net.stack", (4, 6), "strict", None, "expected"),
+    ("net.stack", (4, 6), "relaxed", STACK[0], "first"),
+    ("net.w", (24,), "relaxed", W.reshape(24), "reshaped"),
+    ("net.w", (2, 3, 4), "relaxed", W.reshape(2, 3, 4), "reshaped"),
+    ("net.w", (5, 6), "relaxed", np.full((5, 6), 9, np.float32), "kept"),
+    ("nosuch", (5, 6), "relaxed", np.full((5, 6), 9, np.float32), "kept"),
+    ("nosuch", (5, 6), "strict", None, "Missing array for key 'nosuch'"),
+    ("net.w", (5, 8), "padded", padded(W, (5, 8)), "padded"),
+    ("net.w", (3, 8), "padded", None, "smaller than actual"),
+    ("net.w", (4, 6, 1), "padded", None, "Global shape mismatch"),
+    ("half", (7,), "strict", None, "TREE:NAME"),
+]
+
+
+@pytest.mark.parametrize("name, shape, rule, want, how", SHAPES)
+def test_shapes(package, found, name, shape, rule, want, how):
+    template = {name: np.full(shape, 9, np.float32)}
+    if want is None:
+        with pytest.raises(package.Error, match=how):
+            found.load(template, shapes=rule)
+        return
+    loaded = found.load(template, shapes=rule)
+    assert loaded.fitted == {name: how} and np.array_equal(loaded.arrays[name], want) and loaded.arrays[name].dtype == np.float32
+    assert (loaded.arrays[name] is template[name]) == (how == "kept")
+    assert np.array_equal(found.load(template, shapes=lambda _: rule).arrays[name], want)
+
+
+REST = ["net.stack", "ids", "model.safetensors:half", "one", "ema/model.safetensors:half"]
+MODES = [
+    # missing, unexpected, is logged, is refused
+    ("assume_ok_unexpected", [], [], False, True),
+    ("log_unexpected", [], ["nosuch"], True, False),
+    ("log_all", REST, ["nosuch"], True, False),
+    ("raise_unexpected", [], ["nosuch"], False, True),
+    ("raise_all", REST, ["nosuch"], False, True),
+    ("return_unexpected", [], ["nosuch"], False, False),
+    ("return_all", REST, ["nosuch"], False, False),
+    ("ignore_all", [], [], False, False),
+]
+
+
+@pytest.mark.parametrize("strict, missing, unexpected, logged, refused", MODES)
+def test_modes(package, found, caplog, strict, missing, unexpected, logged, refused):
+    template = {"net": {"w": None}, "nosuch": np.zeros(3)}
+    with caplog.at_level(logging.WARNING, "ckptfs"):
+        if refused:
+            with pytest.raises(package.Error, match="nosuch") as why:
+                found.load(template, strict)
+            assert ("'net.stack'" in str(why.value)) == bool(missing)
+        else:
+            loaded = found.load(template, strict)
+            assert sorted(loaded.missing) == sorted(missing) and loaded.unexpected == unexpected
+            assert list(loaded.arrays) == ["net"] and np.array_equal(loaded.arrays["net"]["w"], W)
+            assert loaded.fitted == {"net.w": "same", "nosuch": "absent"}
+    assert bool(caplog.records) == logged and all("nosuch" in r.message for r in caplog.records)
+
+
+def test_a_mode_or_a_rule_that_is_none(found):
+    with pytest.raises(ValueError, match="Invalid strict flag"):
+        found.load({"ids": None}, "strict")
+    with pytest.raises(ValueError, match="no rule for shapes"):
+        found.load({"ids": None}, shapes="loose")
+
+
+def test_leaves_of_a_template_say_kind_and_dtype(package, found):
+    torch = pytest.importorskip("torch")
+    import jax
+    import jax.numpy as jnp
+
+    template = {
+        "net": {"w": torch.zeros(4, 6, dtype=torch.bfloat16), "stack": jax.ShapeDtypeStruct((2, 4, 6), jnp.float16)},
+        "ids": torch.zeros(5, dtype=torch.int64), "model.safetensors:half": jnp.zeros(7, jnp.float32), "one": None, "epoch": 7, "more": ["text"],
+    }  # fmt: skip
+    got = found.load(template, "raise_unexpected").arrays
+    assert got["net"]["w"].dtype == torch.bfloat16 and torch.equal(got["net"]["w"], torch.from_numpy(W).bfloat16())
+    assert isinstance(got["net"]["stack"], jax.Array) and got["net"]["stack"].dtype == jnp.float16 and np.array_equal(got["net"]["stack"], STACK)
+    assert got["ids"].dtype == torch.int64 and got["ids"].tolist() == [0, 1, 2, 3, 4]
+    assert isinstance(got["model.safetensors:half"], jax.Array) and got["model.safetensors:half"].dtype == jnp.float32
+    assert got["one"].dtype == np.float64 and got["one"] == 3.5 and (got["epoch"], got["more"]) == (7, ["text"])
+    assert found.load({"net.w": None, "ids": None}, dtype="float16").arrays["net.w"].dtype == np.float16
+    assert found.load({"ids": None}, dtype="float16").arrays["ids"].dtype == np.int32
+    with pytest.raises(package.Error, match="TREE:NAME"):
+        found.load({"half": None})
+
+
+def test_lists_and_tuples_keep_their_kind(package, mount):
+    with package.step(mount.path, 1) as folder:
+        save_file({f"layers.{i}.w": np.full(2, i, np.float32) for i in range(3)}, folder / "m.safetensors")
+    got = package.arrays(mount / "1").load({"layers": [{"w": None}, {"w": None}, {"w": None, "b": None}]}, "ignore_all").arrays
+    assert [layer["w"][0] for layer in got["layers"]] == [0, 1, 2] and all(list(layer) == ["w"] for layer in got["layers"])
+
+
+def test_memory_of_the_template_is_filled_in_place(found):
+    torch = pytest.importorskip("torch")
+    base = torch.full((6, 9), -1.0)
+    template = {"net.w": base[:, ::2][:, :4].t(), "net.stack": np.zeros((4, 6, 2), np.float32).transpose(2, 0, 1), "ids": torch.zeros(5, dtype=torch.int64)}
+    got = found.load(template, in_place=True).arrays
+    assert got["net.w"] is template["net.w"] and got["net.stack"] is template["net.stack"] and got["ids"].tolist() == [0, 1, 2, 3, 4]
+    assert torch.equal(template["net.w"], torch.from_numpy(W)) and np.array_equal(template["net.stack"], STACK)
+    assert torch.equal(base[:, 1::2], torch.full((6, 4), -1.0)) and not template["ids"].any()
+
+
+def test_callbacks_come_between_batches(package, found):
+    template = {name: None for name in ("net.w", "net.stack", "ids", "one")}
+    for size in 0, 1, 3, 100:
+        seen = []
+        got = found.load(template, callback=lambda a, name: seen.append(name) or (a * 2 if a.dtype.kind == "f" else a), chunk_size=size, at_once=2)  # noqa: B023
+        assert seen == list(template) and np.array_equal(got.arrays["net.w"], W * 2) and np.array_equal(got.arrays["ids"], ARRAYS["ids"])
+        assert got.arrays["one"] == 7
+
+
+@mounted_or_not
+def test_many_arrays_are_read_by_many_threads(package, where):
+    want = {f"a{i}": np.arange(i * 1000, dtype=np.float32).reshape(10, -1) for i in range(40)}
+    with package.step(where, 1) as folder:
+        np.savez_compressed(folder / "z.npz", **want)
+    found = package.arrays(package.latest(where))
+    for at_once in 0, 1, 16:
+        got = found.load(dict.fromkeys(want), "raise_all", at_once=at_once).arrays
+        assert all(np.array_equal(got[name], a) and got[name].shape == a.shape for name, a in want.items())
+
+
+SPLIT = """
+import sys, json, numpy as np, jax, jax.numpy as jnp, ckptfs
+from jax.sharding import Mesh, NamedSharding, PartitionSpec as P
+mesh = Mesh(np.array(jax.devices()).reshape(2, 2), ("x", "y"))
+found = ckptfs.arrays(sys.argv[1])
+read = []
+inside = type(found._set).read_all
+type(found._set).read_all = lambda self, requests, *more: read.extend(r.extent for r in requests) or inside(self, requests, *more)
+leaf = jax.ShapeDtypeStruct((4, 8), jnp.bfloat16, sharding=NamedSharding(mesh, P("x", "y")))
+got = found.load({"net": {"w": leaf}}, shapes="padded").arrays["net"]["w"]
+print(json.dumps([sorted(map(list, filter(None, read))), np.asarray(got, np.float32).tolist(), str(got.dtype), len(got.sharding.device_set)]))
+"""
+
+
+def test_a_sharded_leaf_of_jax_is_read_part_by_part(package, found, mount):
+    env = {**os.environ, "PYTHONPATH": os.path.dirname(os.path.dirname(package.__file__)), "JAX_PLATFORMS": "cpu",
+           "XLA_FLAGS": "--xla_force_host_platform_device_count=4"}  # fmt: skip
+    said = subprocess.run([sys.executable, "-c", SPLIT, str(mount / "1")], env=env, capture_output=True, text=True, check=True).stdout
+    extents, got, dtype, devices = json.loads(said)
+    assert extents == [[2, 4]] * 4 and got == padded(W, (4, 8)).tolist() and (dtype, devices) == ("bfloat16", 4)
