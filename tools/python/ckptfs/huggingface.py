@@ -12,6 +12,7 @@ elsewhere, as on a disk of its machine, gets each checkpoint copied into the sto
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 from pathlib import Path
@@ -19,16 +20,20 @@ from typing import Any, Dict, Optional
 
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
-from . import Mode, StorePath, find, resolve, should_save, wait
+from . import Error, Mode, StorePath, find, resolve, should_save, wait
 from . import step as save_step
 
 __all__ = ["StepCallback", "resume"]
 
 
 def resume(store: StorePath, folder: str = "") -> Optional[str]:
-    """The path for `resume_from_checkpoint`: the newest step of the folder in a mount, or None."""
+    """The path for `resume_from_checkpoint`: the newest step of the folder in a mount; None: there is none."""
     choice = resolve(store, folder)
-    return str(choice.path) if choice.mode == Mode.RESUME and choice.path is not None else None
+    if choice.mode != Mode.RESUME:
+        return None
+    if choice.path is None:
+        raise Error(errno.ENOENT, "its store is not mounted on this machine; `ckptfs mount` does it", f"{store}/{choice.step}")
+    return str(choice.path)
 
 
 class StepCallback(TrainerCallback):
