@@ -55,6 +55,8 @@ static int say(char **ret_why, const char *format, ...)
 	va_start(args, format);
 	rc = vasprintf(ret_why, format, args);
 	va_end(args);
+	if (rc < 0)
+		*ret_why = NULL;
 	return rc < 0 ? -ENOMEM : 0;
 }
 

@@ -81,7 +81,7 @@ def test_a_trainer_that_saves_elsewhere(package, mount, policy, tmp_path):
 # --- Lightning --------------------------------------------------------------------------------------------------------
 
 
-def fit(package, store, until, **more):
+def fit(package, store, until, accumulate=1, **more):
     pl = pytest.importorskip("lightning.pytorch")
     from ckptfs.lightning import StepCheckpoint, resume
 
@@ -104,7 +104,7 @@ def fit(package, store, until, **more):
             return torch.optim.SGD(self.parameters(), lr=0.1)
 
     trainer = pl.Trainer(accelerator="cpu", devices=1, max_steps=until, callbacks=[StepCheckpoint(store, **more)], logger=False, enable_checkpointing=False,
-                         enable_progress_bar=False, enable_model_summary=False)  # fmt: skip
+                         accumulate_grad_batches=accumulate, enable_progress_bar=False, enable_model_summary=False)  # fmt: skip
     model = Model()
     trainer.fit(model, torch.utils.data.DataLoader(torch.ones(100, 4), batch_size=1), ckpt_path=resume(store))
     return began[0], {k: v.detach().clone() for k, v in model.state_dict().items()}
@@ -126,6 +126,11 @@ def test_lightning_saves_without_a_mount_every_so_often_and_at_the_end(package, 
         fit(package, store, 6)
     found = package.arrays(package.latest(store))
     assert torch.equal(found["state_dict.net.weight"].torch(), weights["net.weight"])
+
+
+def test_batches_that_are_one_step_are_saved_once(package, mount):
+    fit(package, mount.path, 3, accumulate=3, every_n_steps=1)
+    assert [(s.number, s.version) for s in package.steps(mount.path)] == [(1, 1), (2, 1), (3, 1)]
 
 
 def test_a_save_that_fails_in_lightning_leaves_nothing(package, mount, ckptfs, monkeypatch):

@@ -12,6 +12,7 @@ needs no mount; resuming does.
 
 from __future__ import annotations
 
+import errno
 import os
 from typing import Any, Dict, Optional
 
@@ -20,7 +21,7 @@ try:
 except ImportError:  # the older package of the same code
     import pytorch_lightning as pl
 
-from . import Answer, Mode, Staged, StorePath, resolve, should_save
+from . import Answer, Error, Mode, Staged, StorePath, resolve, should_save
 
 __all__ = ["StepCheckpoint", "resume"]
 
@@ -28,9 +29,13 @@ FILE = "checkpoint.ckpt"  # a file, or a folder of shards, as the strategy write
 
 
 def resume(store: StorePath, folder: str = "") -> Optional[str]:
-    """The `ckpt_path` of the newest step of the folder in a mount, or None."""
+    """The `ckpt_path` of the newest step of the folder in a mount; None: there is none."""
     choice = resolve(store, folder)
-    return str(choice.path / FILE) if choice.mode == Mode.RESUME and choice.path is not None else None
+    if choice.mode != Mode.RESUME:
+        return None
+    if choice.path is None:
+        raise Error(errno.ENOENT, "its store is not mounted on this machine; `ckptfs mount` does it", f"{store}/{choice.step}")
+    return str(choice.path / FILE)
 
 
 class StepCheckpoint(pl.Callback):
