@@ -253,13 +253,14 @@ END_TEST
 
 START_TEST(shapes_are_all_told_after_the_names)
 {
+	static const uint64_t turned[] = {6, 4};
 	struct ckpt_match_wanted wanted[26];
 	struct ckpt_match m;
 	const char *line;
 	size_t lines = 1;
 
 	for (unsigned i = 0; i < ARRAY_LEN(wanted) - 1; i++)
-		wanted[i] = (struct ckpt_match_wanted){.name = "w", SHAPE(6, 4)};
+		wanted[i] = (struct ckpt_match_wanted){.name = "w", .ndim = 2, .shape = turned};
 	wanted[ARRAY_LEN(wanted) - 1] = (struct ckpt_match_wanted){.name = "x"};
 	ck_ok(ckpt_match(c, names, wanted, ARRAY_LEN(wanted), CKPT_NAMES_RAISE_UNEXPECTED, &m));
 	ck_assert_int_eq(m.refused, -ENOENT);
