@@ -5,7 +5,8 @@
 //   should_save/N           whether step N is to be saved: "1 permanent fixed_interval" or "0"; in no listing, nor is
 //   should_save/FOLDER/N    the same of the run whose steps are in that folder, a name in which is no number
 //   conflicts/STEP/PATH     the conflict copies in steps (control_conflicts.c)
-//   STEP/.arrays            the arrays of a step, which is no part of this directory (control_arrays.c)
+//   STEP/.arrays            the arrays of a step, which is no part of this directory, nor is
+//   STEP/.views             views of them (both control_arrays.c)
 //   preempted               is there when a preemption is known; whoever makes it or removes it says so
 //
 // The files say what was true when they were opened. Threads: any. Opening may walk the disk (status), and wait for a program of
@@ -40,6 +41,8 @@ enum control_piece {
 	CONTROL_COPY,                    // below conflicts: those of SPACE_CONFLICTS
 	CONTROL_ARRAYS,                  // STEP/.arrays: those of SPACE_ARRAYS
 	CONTROL_ARRAY,                   // below that: those of SPACE_ARRAY
+	CONTROL_VIEWS,                   // STEP/.views: those of SPACE_VIEWS
+	CONTROL_VIEW,                    // below that: those of SPACE_VIEW
 };
 
 // A name in the control directory (or in a folder of it) becomes a node with one more lookup. -ENOENT.
@@ -77,16 +80,17 @@ int control_conflicts_attr(struct ckpt_fs *fs, struct node *n, struct stat *ret_
 int control_conflicts_open(struct ckpt_fs *fs, struct node *n, struct ckpt_file **ret_file);
 int control_conflicts_readlink(struct ckpt_fs *fs, struct node *n, char ret_target[PATH_MAX]);
 
-// --- STEP/.arrays (control_arrays.c) --------------------------------------------------------------------------------------
+// --- STEP/.arrays and STEP/.views (control_arrays.c) ----------------------------------------------------------------------
 //
 // Nothing there can be written: EROFS. All of it but _ready() and _stands() may block on the disk or the store, on headers that nobody has
 // read yet; it never holds a lock of the mount over that.
 
 #define CONTROL_ARRAYS_NAME ".arrays"
+#define CONTROL_VIEWS_NAME ".views"
 
 static inline bool control_is_array(const struct node *n)
 {
-	return n->kind == NODE_CONTROL && (n->control == CONTROL_ARRAYS || n->control == CONTROL_ARRAY);
+	return n->kind == NODE_CONTROL && n->control >= CONTROL_ARRAYS && n->control <= CONTROL_VIEW;
 }
 
 // The error for a change of n, which is no file of a tree.
@@ -95,13 +99,15 @@ static inline int control_refusal(const struct node *n)
 	return control_is_array(n) ? -EROFS : -EPERM;
 }
 
-// True: a name in a directory is that of a step's arrays, and no entry of the step.
+// .arrays or .views.
+bool control_arrays_names(const char *name);
+// True: a name in a directory is that of a step's arrays or views, and no entry of the step.
 bool control_arrays_stands(struct ckpt_fs *fs, struct node *dir, const char *name);
 // True: a question about n, or about this name in it, needs no reading and looks through no array. In the directory of a step: one about
 // its arrays.
 bool control_arrays_ready(struct ckpt_fs *fs, struct node *n, const char *name);
-// .arrays in the directory of a step, with one more lookup. -ENOENT: the step is not committed.
-int control_arrays_dir(struct ckpt_fs *fs, struct node *dir, struct node **ret_node);
+// .arrays or .views in the directory of a step, with one more lookup. -ENOENT: the step is not committed.
+int control_arrays_dir(struct ckpt_fs *fs, struct node *dir, const char *name, struct node **ret_node);
 // As control_lookup(), control_each() and control_attr().
 int control_arrays_lookup(struct ckpt_fs *fs, struct node *dir, const char *name, struct node **ret_node);
 int control_arrays_each(struct ckpt_fs *fs, struct node *dir, control_name_fn *fn, void *arg);

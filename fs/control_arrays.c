@@ -1,7 +1,7 @@
-// The folder `.arrays` in the directory of each committed step, in no listing: the arrays of the step as files of NumPy, whatever its
-// files are (core/view). A step that has an entry of this name itself has no such folder.
+// The folders `.arrays` and `.views` in the directory of each committed step, in no listing: the arrays of the step as files of NumPy, whatever
+// its files are, and views of them (core/view). A step that has an entry of this name itself has no such folder.
 //
-// Nodes are found by the path below .arrays: folders are those of the step, files those of one version of it, so that pages and handles of
+// Nodes are found by the path below .arrays or .views, where the first component is the name of a view: folders are those of the step, files those of one version of it, so that pages and handles of
 // another version are never mixed up with them. An open file stays that of its version. A step that is being changed shows its last
 // version.
 #include "fs/control.h"
@@ -60,12 +60,73 @@ static int told_as(int rc)
 	return rc == -ENODATA || rc == -ENOENT || rc == -EBADMSG || rc == -ENOTSUP || rc == -EFBIG ? -EIO : rc;
 }
 
-static int get_set(struct ckpt_fs *fs, struct node *n, struct ckpt_array_dir **ret_set)
+// Once for a name, as long as few others are wrong: programs ask several times, and the log has room for little.
+static bool is_told(struct ckpt_fs *fs, const struct ckpt_step *step, const char *name)
+{
+	uint64_t sum = ckpt_checksum(name, strlen(name), step->incarnation) | 1;
+
+	return __atomic_exchange_n(&fs->views_told[sum >> 1 & (ARRAY_LEN(fs->views_told) - 1)], sum,
+				   __ATOMIC_RELAXED) == sum;
+}
+
+static void tell_wrong(struct ckpt_fs *fs, struct ckpt_step *step, const char *name, const struct ckpt_view_why *why)
+{
+	struct ckpt_step_name now;
+
+	if (!*why->why || is_told(fs, step, name))
+		return;
+	ckpt_step_name(step, &now);
+	ckpt_errlog_add(fs->store->errlog, now.name, -ENOENT, why->hint, "no view %s: %s", name, why->why);
+}
+
+// A place below .arrays or .views.
+struct virtual_path {
+	char path[PATH_MAX]; // from there on
+	const char *view;    // the name of a view, within path; NULL: none
+	const char *in_set;  // the rest of it
+	char name[CKPT_NAME_MAX + 1];
+};
+
+static bool is_view(const struct node *n)
+{
+	return n->control == CONTROL_VIEWS || n->control == CONTROL_VIEW;
+}
+
+// Of n, or of this name in it.
+static int find_place(struct ckpt_fs *fs, struct node *n, const char *name, struct virtual_path *ret_place)
+{
+	bool views = is_view(n);
+	size_t len;
+	int rc = control_path(fs, n, name, views ? CONTROL_VIEWS : CONTROL_ARRAYS, ret_place->path);
+
+	if (rc)
+		return rc;
+	ret_place->view = NULL;
+	ret_place->in_set = ret_place->path;
+	if (!views || !*ret_place->path)
+		return 0;
+	len = strcspn(ret_place->path, "/");
+	if (len >= sizeof(ret_place->name))
+		return -ENAMETOOLONG;
+	memcpy(ret_place->name, ret_place->path, len);
+	ret_place->name[len] = '\0';
+	ret_place->view = ret_place->name;
+	ret_place->in_set += len + (ret_place->path[len] == '/');
+	return 0;
+}
+
+// view: NULL: the arrays themselves.
+static int get_set(struct ckpt_fs *fs, struct node *n, const char *view, struct ckpt_array_dir **ret_set)
 {
 	struct ckpt_step *step = step_of(fs, n);
-	int rc = step ? ckpt_array_cache_get(fs->arrays, step, false, ret_set) : -ENOENT;
+	struct ckpt_view_why why = {0};
+	int rc = !step  ? -ENOENT
+		 : view ? ckpt_array_cache_view(fs->arrays, step, view, false, ret_set, &why)
+			: ckpt_array_cache_get(fs->arrays, step, false, ret_set);
 
-	if (step && rc && rc != -ENOMEM) {
+	if (rc == -ENOENT && *why.why) {
+		tell_wrong(fs, step, view, &why);
+	} else if (step && rc && rc != -ENOMEM) {
 		tell(fs, step, rc, text_of(rc), NULL);
 		rc = told_as(rc);
 	}
@@ -94,7 +155,8 @@ static mode_t type_of(const struct ckpt_array_tree *t, uint32_t at)
 
 // Names come from outside, and anybody may see the numbers. The digest has a secret key, so that nobody can choose two names that share one,
 // and with it a node and its pages. A version is known by its manifest, as its number may come again (array_cache.c).
-static uint64_t number_of(const struct ckpt_fs *fs, const struct ckpt_array_dir *s, const char *path, mode_t type)
+static uint64_t number_of(const struct ckpt_fs *fs, const struct ckpt_array_dir *s, bool views, const char *path,
+			  mode_t type)
 {
 	uint64_t incarnation = ckpt_array_dir_step(s)->incarnation, number;
 	uint8_t version[CKPT_SHA256_LEN] = {0}, digest[CKPT_SHA256_LEN];
@@ -106,30 +168,42 @@ static uint64_t number_of(const struct ckpt_fs *fs, const struct ckpt_array_dir 
 	ckpt_sha256_add(&sum, fs->array_key, sizeof(fs->array_key));
 	ckpt_sha256_add(&sum, &incarnation, sizeof(incarnation));
 	ckpt_sha256_add(&sum, version, sizeof(version));
+	ckpt_sha256_add(&sum, &views, sizeof(views));
 	ckpt_sha256_add(&sum, path, strlen(path));
 	ckpt_sha256_end(&sum, digest);
 	memcpy(&number, digest, sizeof(number));
 	return number;
 }
 
+// The file that a view lacks for a reason.
+static void tell_lack(struct ckpt_fs *fs, const struct ckpt_array_dir *s, const struct virtual_path *p)
+{
+	const struct ckpt_view_why *why = ckpt_array_dir_lacks(s);
+
+	if (why && !strcmp(p->in_set, CKPT_JOINED_NAME))
+		tell_wrong(fs, ckpt_array_dir_step(s), p->path, why);
+}
+
 // n, or what has this name in it.
 static int find(struct ckpt_fs *fs, struct node *n, const char *name, struct found *ret_found)
 {
+	CLEANUP_FREE struct virtual_path *p = malloc(sizeof(*p));
 	struct ckpt_array_dir *s = NULL;
-	char path[PATH_MAX];
-	int rc = control_path(fs, n, name, CONTROL_ARRAYS, path);
+	int rc = p ? find_place(fs, n, name, p) : -ENOMEM;
 
 	if (!rc)
-		rc = get_set(fs, n, &s);
+		rc = get_set(fs, n, p->view, &s);
 	if (!rc)
-		rc = ckpt_array_tree_find(ckpt_array_dir_tree(s), path, &ret_found->at);
+		rc = ckpt_array_tree_find(ckpt_array_dir_tree(s), p->in_set, &ret_found->at);
+	if (rc == -ENOENT && s)
+		tell_lack(fs, s, p);
 	if (rc) {
 		ckpt_array_dir_unref(s);
 		return rc == -ENAMETOOLONG ? -ENOENT : rc;
 	}
 	ret_found->set = s;
 	ret_found->type = type_of(ckpt_array_dir_tree(s), ret_found->at);
-	ret_found->number = number_of(fs, s, path, ret_found->type);
+	ret_found->number = number_of(fs, s, is_view(n), p->path, ret_found->type);
 	return 0;
 }
 
@@ -141,31 +215,43 @@ static int find_node(struct ckpt_fs *fs, struct node *n, struct found *ret_found
 	return rc ? rc : ret_found->type != n->type || ret_found->number != n->number ? -ESTALE : 0;
 }
 
-// A path that is not there needs nothing: that is the answer.
-static bool knows(struct ckpt_fs *fs, struct node *n, const char *name, const struct ckpt_array_dir *s)
+// The entry of a place is known. A path that is not there needs nothing: that is the answer.
+static bool knows(struct ckpt_fs *fs, struct ckpt_step *step, const struct virtual_path *p)
 {
-	char path[PATH_MAX] = "";
+	struct ckpt_array_dir *s = NULL;
+	struct ckpt_view_why why;
 	uint32_t at;
+	int rc = p->view ? ckpt_array_cache_view(fs->arrays, step, p->view, true, &s, &why)
+			 : ckpt_array_cache_get(fs->arrays, step, true, &s);
+	bool known =
+		!rc && (ckpt_array_tree_find(ckpt_array_dir_tree(s), p->in_set, &at) || ckpt_array_dir_knows(s, at));
 
-	if (control_is_array(n) && control_path(fs, n, name, CONTROL_ARRAYS, path))
-		return true;
-	return ckpt_array_tree_find(ckpt_array_dir_tree(s), path, &at) || ckpt_array_dir_knows(s, at);
+	ckpt_array_dir_unref(s);
+	return known;
 }
 
 bool control_arrays_ready(struct ckpt_fs *fs, struct node *n, const char *name)
 {
+	CLEANUP_FREE struct virtual_path *p = ckpt_calloc(1, sizeof(*p));
 	struct ckpt_step *step = step_of(fs, n);
-	struct ckpt_array_dir *s = NULL;
-	bool ready = !step || (!ckpt_array_cache_get(fs->arrays, step, true, &s) && knows(fs, n, name, s));
+	bool ready = !step || !p;
 
-	ckpt_array_dir_unref(s);
+	if (!ready) {
+		p->in_set = p->path; // of the directory of a step: .arrays or .views itself
+		ready = (control_is_array(n) && find_place(fs, n, name, p)) || knows(fs, step, p);
+	}
 	ckpt_step_unref(step);
 	return ready;
 }
 
+bool control_arrays_names(const char *name)
+{
+	return !strcmp(name, CONTROL_ARRAYS_NAME) || !strcmp(name, CONTROL_VIEWS_NAME);
+}
+
 bool control_arrays_stands(struct ckpt_fs *fs, struct node *dir, const char *name)
 {
-	struct ckpt_step *step = !strcmp(name, CONTROL_ARRAYS_NAME) && node_is_top(dir) ? step_of(fs, dir) : NULL;
+	struct ckpt_step *step = control_arrays_names(name) && node_is_top(dir) ? step_of(fs, dir) : NULL;
 	struct ckpt_manifest *m;
 	uint32_t index;
 	bool stands = false;
@@ -178,15 +264,16 @@ bool control_arrays_stands(struct ckpt_fs *fs, struct node *dir, const char *nam
 	return stands;
 }
 
-int control_arrays_dir(struct ckpt_fs *fs, struct node *dir, struct node **ret_node)
+int control_arrays_dir(struct ckpt_fs *fs, struct node *dir, const char *name, struct node **ret_node)
 {
+	bool views = !strcmp(name, CONTROL_VIEWS_NAME);
 	struct ckpt_array_dir *s;
-	int rc = node_is_top(dir) ? get_set(fs, dir, &s) : -ENOENT;
+	int rc = node_is_top(dir) ? get_set(fs, dir, NULL, &s) : -ENOENT;
 
 	if (rc)
 		return rc;
-	rc = node_get(fs, SPACE_ARRAYS, number_of(fs, s, "", S_IFDIR), S_IFDIR, dir, CONTROL_ARRAYS_NAME, NULL,
-		      ret_node);
+	rc = node_get(fs, views ? SPACE_VIEWS : SPACE_ARRAYS, number_of(fs, s, views, "", S_IFDIR), S_IFDIR, dir, name,
+		      NULL, ret_node);
 	ckpt_array_dir_unref(s);
 	return rc;
 }
@@ -196,7 +283,8 @@ int control_arrays_lookup(struct ckpt_fs *fs, struct node *dir, const char *name
 	CLEANUP(found_done) struct found f = {NULL};
 	int rc = find(fs, dir, name, &f);
 
-	return rc ? rc : node_get(fs, SPACE_ARRAY, f.number, f.type, dir, name, NULL, ret_node);
+	return rc ? rc
+		  : node_get(fs, is_view(dir) ? SPACE_VIEW : SPACE_ARRAY, f.number, f.type, dir, name, NULL, ret_node);
 }
 
 int control_arrays_each(struct ckpt_fs *fs, struct node *dir, control_name_fn *fn, void *arg)
@@ -204,10 +292,12 @@ int control_arrays_each(struct ckpt_fs *fs, struct node *dir, control_name_fn *f
 	CLEANUP(found_done) struct found f = {NULL};
 	char path[PATH_MAX];
 	size_t len;
-	int rc = find(fs, dir, NULL, &f);
+	int rc = dir->control == CONTROL_VIEWS ? 0 : find(fs, dir, NULL, &f); // views are without end: none is listed
 
+	if (!f.set && !rc)
+		return 0;
 	if (!rc)
-		rc = control_path(fs, dir, NULL, CONTROL_ARRAYS, path);
+		rc = control_path(fs, dir, NULL, is_view(dir) ? CONTROL_VIEWS : CONTROL_ARRAYS, path);
 	if (rc)
 		return rc == -ENOENT || rc == -ESTALE ? 0 : rc; // the step has other arrays by now
 	len = strlen(path);
@@ -219,7 +309,7 @@ int control_arrays_each(struct ckpt_fs *fs, struct node *dir, control_name_fn *f
 		mode_t type = type_of(ckpt_array_dir_tree(f.set), at);
 
 		if ((size_t)snprintf(path + len, sizeof(path) - len, "%s", name) < sizeof(path) - len)
-			rc = fn(arg, name, type, number_of(fs, f.set, path, type));
+			rc = fn(arg, name, type, number_of(fs, f.set, is_view(dir), path, type));
 	}
 	return rc;
 }

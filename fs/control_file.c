@@ -36,7 +36,7 @@ static int fill_text(struct ckpt_fs *fs, struct handle *h)
 {
 	if (h->node->control == CONTROL_COPY)
 		return control_conflicts_open(fs, h->node, &h->copy);
-	if (h->node->control == CONTROL_ARRAY)
+	if (control_is_array(h->node))
 		return control_arrays_open(fs, h->node, &h->array);
 	if (!(h->flags & O_TRUNC))
 		return control_text(fs, h->node, &h->text, &h->text_len);

@@ -13,7 +13,7 @@
 //   copy_up   the first change of a shared file          latest    the link to the newest step
 //   control   the directory .ckptfs                      control_file  the files of it, open
 //   control_conflicts  its folder of conflict copies
-//   control_arrays     STEP/.arrays, the arrays of a step
+//   control_arrays     STEP/.arrays and STEP/.views, the arrays of a step
 //   decider   whether a step is to be saved              status    status.json; metrics
 //   client    what /proc says of the caller              end       how it ends in time
 //   verbs     what the command line asks of a mount      listener  the socket that it asks by
@@ -49,6 +49,7 @@ struct ckpt_fs {
 	struct ckpt_array_cache *arrays;    // those of steps
 	struct ckpt_array_pool *array_pool; // and their open files
 	uint8_t array_key[16];              // of their numbers: a secret of this mount
+	uint64_t views_told[16];            // digests of the names that the error log has as wrong: atomic each
 	struct hooks *hooks;                // NULL: no program is run after commits
 	mode_t umask;                       // of who mounted
 	struct decider *decider;

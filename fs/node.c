@@ -44,6 +44,8 @@ static struct node *node_new(struct node_table *t, uint64_t space, uint64_t numb
 		  : space == SPACE_CONFLICTS ? NODE_CONTROL
 		  : space == SPACE_ARRAYS    ? NODE_CONTROL
 		  : space == SPACE_ARRAY     ? NODE_CONTROL
+		  : space == SPACE_VIEWS     ? NODE_CONTROL
+		  : space == SPACE_VIEW      ? NODE_CONTROL
 		  : space == SPACE_MARKER    ? NODE_MARKER
 		  : space == SPACE_LATEST    ? NODE_LATEST
 					     : NODE_FILES;
@@ -51,6 +53,8 @@ static struct node *node_new(struct node_table *t, uint64_t space, uint64_t numb
 		     : space == SPACE_CONFLICTS ? CONTROL_COPY
 		     : space == SPACE_ARRAYS    ? CONTROL_ARRAYS
 		     : space == SPACE_ARRAY     ? CONTROL_ARRAY
+		     : space == SPACE_VIEWS     ? CONTROL_VIEWS
+		     : space == SPACE_VIEW      ? CONTROL_VIEW
 						: 0;
 	n->generation = ++t->generations;
 	return n;

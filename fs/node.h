@@ -131,7 +131,9 @@ int node_get(struct ckpt_fs *fs, uint64_t space, uint64_t number, mode_t type, s
 #define SPACE_CONFLICTS (UINT64_MAX - 4) // control pieces, too (control_conflicts.c)
 #define SPACE_ARRAYS (UINT64_MAX - 5)    // the same (control_arrays.c)
 #define SPACE_ARRAY (UINT64_MAX - 6)
-#define SPACE_OURS_MIN SPACE_ARRAY // the numbers of ours begin here; below are those of steps
+#define SPACE_VIEWS (UINT64_MAX - 7)
+#define SPACE_VIEW (UINT64_MAX - 8)
+#define SPACE_OURS_MIN SPACE_VIEW // the numbers of ours begin here; below are those of steps
 // NULL: the plain tree. Under names_lock, where it must still be true when a node is made by it.
 uint64_t node_space(const struct ckpt_step *step);
 

@@ -309,9 +309,9 @@ int lookup_child(struct ckpt_fs *fs, struct node *parent, const char *name, stru
 		// In a step that was completed by another name's marker it may be an ordinary file.
 	}
 	rc = lookup_in_tree(fs, parent, name, ret_entry);
-	if (rc != -ENOENT || strcmp(name, CONTROL_ARRAYS_NAME) != 0)
+	if (rc != -ENOENT || !control_arrays_names(name))
 		return rc;
-	rc = control_arrays_dir(fs, parent, &n); // what the step has itself wins
+	rc = control_arrays_dir(fs, parent, name, &n); // what the step has itself wins
 	return rc ? rc : lookup_own(fs, n, ret_entry);
 }
 
@@ -353,7 +353,7 @@ static void run_lookup(struct call *c)
 // Names of arrays are in headers, which may have to be read.
 static bool waits_for_headers(struct ckpt_fs *fs, struct node *dir, const char *name)
 {
-	return (control_is_array(dir) || (!strcmp(name, CONTROL_ARRAYS_NAME) && node_is_top(dir))) &&
+	return (control_is_array(dir) || (control_arrays_names(name) && node_is_top(dir))) &&
 	       !control_arrays_ready(fs, dir, name);
 }
 

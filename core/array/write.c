@@ -314,6 +314,20 @@ size_t ckpt_layout_files(const struct ckpt_layout *l)
 	return l->file_count;
 }
 
+int ckpt_layout_each(const struct ckpt_layout *l,
+		     int (*fn)(void *arg, uint64_t offset, const void *text, size_t array, uint64_t bytes), void *arg)
+{
+	int rc = 0;
+
+	for (size_t i = 0; l->file_count && i < l->files[0].part_end && !rc; i++) {
+		const struct ckpt_layout_part *p = &l->parts[i];
+
+		rc = fn(arg, p->offset, p->array == CKPT_LAYOUT_TEXT ? l->text.at + p->first : NULL, p->array,
+			p->bytes);
+	}
+	return rc;
+}
+
 // --- Writing ----------------------------------------------------------------------------------------------------------------
 
 struct ckpt_writer {

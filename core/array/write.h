@@ -53,6 +53,10 @@ int ckpt_layout_new(const char *format, const struct ckpt_write_plan *plan, char
 void ckpt_layout_free(struct ckpt_layout *l);            // NULL is fine
 uint64_t ckpt_layout_bytes(const struct ckpt_layout *l); // of all files
 size_t ckpt_layout_files(const struct ckpt_layout *l);
+// The parts of the first file, in its order: text, or with text NULL so many bytes of an array of the plan from its first one on. Text lives as
+// long as the layout. Ends with what fn answers, unless 0.
+int ckpt_layout_each(const struct ckpt_layout *l,
+		     int (*fn)(void *arg, uint64_t offset, const void *text, size_t array, uint64_t bytes), void *arg);
 
 struct ckpt_writer;
 

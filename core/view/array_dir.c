@@ -5,7 +5,6 @@
 #include "core/cold/file.h"
 #include "core/step/attributes.h"
 #include "core/view/array_index.h"
-#include "core/view/npy_view.h"
 #include "core/view/step_arrays.h"
 
 #include <limits.h>
@@ -23,8 +22,11 @@ struct ckpt_array_dir {
 	struct ckpt_version *version;
 	struct ckpt_step_arrays *arrays;
 	struct ckpt_array_tree *tree;
+	// Of a view; else NULL. The base has the arrays, and their modes.
+	struct ckpt_array_dir *base;
+	struct ckpt_array_view *view;
 	uint16_t *
-		modes; // of each array, and behind them of all: as the version has them; UNKNOWN: not computed yet; atomic
+		modes; // of each array (a view: of none), and behind them of all: as the version has them; UNKNOWN: not computed yet; atomic
 	struct ckpt_lock lock;
 	struct ckpt_array_index *index; // guarded by lock; NULL: not computed yet
 	uint64_t index_bytes;           // 0: the same; atomic
@@ -136,6 +138,12 @@ static unsigned mode_of_array(struct rights *r, size_t array)
 	return bits;
 }
 
+// Catalog arrays have their modes in the base of a view.
+static size_t mode_count(const struct ckpt_array_dir *s)
+{
+	return s->view ? 0 : ckpt_catalog_count(ckpt_array_dir_catalog(s));
+}
+
 // Kept for the version; what was changed since is looked at each time, and becomes a version soon.
 static unsigned mode_kept(const struct ckpt_array_dir *s, size_t array)
 {
@@ -170,19 +178,72 @@ static unsigned mode_of_all(struct rights *r)
 	return bits;
 }
 
-static unsigned mode_of(struct ckpt_array_dir *s, size_t array, const struct ckpt_summary *top)
+// The files that say what a view has.
+static unsigned mode_of_lists(struct rights *r, const struct ckpt_array_view *v)
 {
-	size_t count = ckpt_catalog_count(ckpt_array_dir_catalog(s));
-	struct rights r = {
-		.s = s, .top = top, .keeps = !ckpt_attributes_any(s->step), .folder = NO_FOLDER, .tree = NO_FOLDER};
-	unsigned bits = r.keeps ? mode_kept(s, array) : UNKNOWN;
+	unsigned bits = READ_BITS;
+
+	for (size_t i = 0; v && i < CKPT_VIEW_LISTS; i++)
+		if (ckpt_array_view_list(v, i))
+			bits &= mode_of_file(r, ckpt_array_view_list(v, i));
+	return bits;
+}
+
+static unsigned mode_of_kept(struct rights *r, size_t array)
+{
+	unsigned bits = r->keeps ? mode_kept(r->s, array) : UNKNOWN;
 
 	if (bits != UNKNOWN)
 		return bits;
-	bits = array == count ? mode_of_all(&r) : mode_of_array(&r, array);
-	if (r.keeps)
-		keep_mode(s, array, bits);
+	bits = mode_of_array(r, array);
+	if (r->keeps)
+		keep_mode(r->s, array, bits);
 	return bits;
+}
+
+// r is of the base.
+static unsigned mode_of_chosen(struct rights *r, const struct ckpt_array_view *v)
+{
+	const struct ckpt_array_choice *k = ckpt_array_view_choice(v);
+	unsigned bits = mode_of_lists(r, v);
+	struct ckpt_array_chosen chosen;
+
+	for (size_t i = 0; i < ckpt_array_choice_count(k) && bits; i++) {
+		ckpt_array_choice_get(k, i, &chosen);
+		bits &= mode_of_kept(r, chosen.array);
+	}
+	return bits;
+}
+
+static struct rights rights_of(struct ckpt_array_dir *s, const struct ckpt_summary *top)
+{
+	return (struct rights){.s = s->base ? s->base : s,
+			       .top = top,
+			       .keeps = !ckpt_attributes_any(s->step),
+			       .folder = NO_FOLDER,
+			       .tree = NO_FOLDER};
+}
+
+// Of a folder, and of the file beside the arrays.
+static unsigned mode_of_whole(struct ckpt_array_dir *s, const struct ckpt_summary *top)
+{
+	struct rights r = rights_of(s, top);
+	unsigned bits = r.keeps ? mode_kept(s, mode_count(s)) : UNKNOWN;
+
+	if (bits != UNKNOWN)
+		return bits;
+	bits = s->view ? mode_of_chosen(&r, s->view) : mode_of_all(&r);
+	if (r.keeps)
+		keep_mode(s, mode_count(s), bits);
+	return bits;
+}
+
+// array: of the catalog.
+static unsigned mode_of_one(struct ckpt_array_dir *s, size_t array, const struct ckpt_summary *top)
+{
+	struct rights r = rights_of(s, top);
+
+	return mode_of_kept(&r, array) & mode_of_lists(&r, s->view);
 }
 
 // --- Entries ----------------------------------------------------------------------------------------------------------
@@ -209,47 +270,75 @@ static int index_bytes(struct ckpt_array_dir *s, uint64_t *ret_bytes)
 	return rc;
 }
 
-// Of a folder and the index: the place of the mode of all.
+// Of an ARRAY of the tree: the one of the catalog.
 static size_t array_of(const struct ckpt_array_dir *s, uint32_t at)
 {
-	return ckpt_array_tree_type(s->tree, at) == CKPT_ARRAY_TREE_ARRAY
-		       ? ckpt_array_tree_array(s->tree, at)
-		       : ckpt_catalog_count(ckpt_array_dir_catalog(s));
+	struct ckpt_array_chosen chosen;
+
+	if (!s->view)
+		return ckpt_array_tree_array(s->tree, at);
+	ckpt_array_choice_get(ckpt_array_view_choice(s->view), ckpt_array_tree_array(s->tree, at), &chosen);
+	return chosen.array;
 }
 
 bool ckpt_array_dir_knows(const struct ckpt_array_dir *s, uint32_t at)
 {
-	return mode_kept(s, array_of(s, at)) != UNKNOWN &&
-	       (ckpt_array_tree_type(s->tree, at) != CKPT_ARRAY_TREE_INDEX ||
-		__atomic_load_n(&s->index_bytes, __ATOMIC_RELAXED));
+	enum ckpt_array_tree_type type = ckpt_array_tree_type(s->tree, at);
+
+	if (type == CKPT_ARRAY_TREE_ARRAY)
+		return mode_kept(s->base ? s->base : s, array_of(s, at)) != UNKNOWN;
+	return mode_kept(s, mode_count(s)) != UNKNOWN &&
+	       (type != CKPT_ARRAY_TREE_ALL || s->view || __atomic_load_n(&s->index_bytes, __ATOMIC_RELAXED));
+}
+
+static uint64_t npy_bytes(const struct ckpt_array_dir *s, uint32_t at)
+{
+	struct ckpt_array_chosen chosen;
+	struct ckpt_catalog_array a;
+	uint64_t bytes = 0;
+
+	if (s->view) {
+		ckpt_array_choice_get(ckpt_array_view_choice(s->view), ckpt_array_tree_array(s->tree, at), &chosen);
+		(void)ckpt_npy_view_bytes_of(&chosen.shape, &bytes);
+	} else {
+		ckpt_catalog_get(ckpt_array_dir_catalog(s), ckpt_array_tree_array(s->tree, at), &a);
+		(void)ckpt_npy_view_bytes(&a, &bytes);
+	}
+	return bytes;
+}
+
+static const struct ckpt_joined_plan *joined_of(const struct ckpt_array_dir *s)
+{
+	const struct ckpt_view_why *why;
+
+	return ckpt_array_view_joined(s->view, &why);
 }
 
 int ckpt_array_dir_entry(struct ckpt_array_dir *s, uint32_t at, struct ckpt_entry *ret_entry)
 {
-	const struct ckpt_catalog *c = ckpt_array_dir_catalog(s);
 	enum ckpt_array_tree_type type = ckpt_array_tree_type(s->tree, at);
-	size_t array = array_of(s, at);
 	struct ckpt_summary top = s->version->is;
-	struct ckpt_catalog_array a;
-	struct ckpt_entry e = {.nlink = 1};
+	struct ckpt_entry e = {.type = CKPT_ENTRY_FILE, .nlink = 1};
 	int rc = 0;
 
 	ckpt_lock_take(&s->step->lock);
 	ckpt_attributes_apply_top_locked(s->step, &top);
 	ckpt_lock_drop(&s->step->lock);
-	e.mode = mode_of(s, array, &top);
 	if (type == CKPT_ARRAY_TREE_ARRAY) {
-		ckpt_catalog_get(c, array, &a);
-		(void)ckpt_npy_view_bytes(&a, &e.bytes);
-	} else if (type == CKPT_ARRAY_TREE_INDEX) {
-		rc = index_bytes(s, &e.bytes);
+		e.mode = mode_of_one(s, array_of(s, at), &top);
+		e.bytes = npy_bytes(s, at);
 	} else {
+		e.mode = mode_of_whole(s, &top);
+	}
+	if (type == CKPT_ARRAY_TREE_ALL && s->view) {
+		e.bytes = ckpt_joined_plan_bytes(joined_of(s));
+	} else if (type == CKPT_ARRAY_TREE_ALL) {
+		rc = index_bytes(s, &e.bytes);
+	} else if (type == CKPT_ARRAY_TREE_FOLDER) {
 		e.type = CKPT_ENTRY_DIR;
 		e.nlink = 2;
 		e.mode |= top.dir_mode & SEARCH_BITS;
 	}
-	if (type != CKPT_ARRAY_TREE_FOLDER)
-		e.type = CKPT_ENTRY_FILE;
 	e.uid = top.dir_uid;
 	e.gid = top.dir_gid;
 	e.mtime_s = s->version->is.committed_ns / 1000000000;
@@ -257,6 +346,20 @@ int ckpt_array_dir_entry(struct ckpt_array_dir *s, uint32_t at, struct ckpt_entr
 	if (!rc)
 		*ret_entry = e;
 	return rc;
+}
+
+int ckpt_array_dir_open_npy(const struct ckpt_array_dir *s, uint32_t at, struct ckpt_npy_view **ret_npy)
+{
+	size_t array = ckpt_array_tree_array(s->tree, at);
+
+	return s->view ? ckpt_npy_view_open_chosen(ckpt_array_view_choice(s->view), array, ckpt_array_dir_files(s),
+						   ret_npy)
+		       : ckpt_npy_view_open(ckpt_array_dir_catalog(s), array, ckpt_array_dir_files(s), ret_npy);
+}
+
+int ckpt_array_dir_open_joined(const struct ckpt_array_dir *s, struct ckpt_joined_view **ret_joined)
+{
+	return ckpt_joined_view_open(joined_of(s), ckpt_array_dir_files(s), ret_joined);
 }
 
 ssize_t ckpt_array_dir_read_index(struct ckpt_array_dir *s, void *buf, size_t len, uint64_t offset)
@@ -289,35 +392,80 @@ static int take_version(struct ckpt_array_dir *s)
 	}
 }
 
-int ckpt_array_dir_new(struct ckpt_step *step, struct ckpt_array_dir **ret_set)
+static int make_modes(struct ckpt_array_dir *s)
+{
+	size_t bytes = (mode_count(s) + 1) * sizeof(*s->modes);
+
+	s->modes = malloc(bytes);
+	if (!s->modes)
+		return -ENOMEM;
+	memset(s->modes, 0xff, bytes);
+	return 0;
+}
+
+static struct ckpt_array_dir *new_set(struct ckpt_step *step)
 {
 	struct ckpt_array_dir *s = ckpt_calloc(1, sizeof(*s));
-	size_t modes;
-	int rc;
 
 	if (!s)
-		return -ENOMEM;
+		return NULL;
 	s->refs = 1;
 	ckpt_lock_init(&s->lock, CKPT_LOCK_VIEW);
 	s->step = ckpt_step_ref(step);
-	rc = take_version(s);
+	return s;
+}
+
+int ckpt_array_dir_new(struct ckpt_step *step, struct ckpt_array_dir **ret_set)
+{
+	struct ckpt_array_dir *s = new_set(step);
+	int rc = s ? take_version(s) : -ENOMEM;
+
 	if (!rc)
 		rc = ckpt_step_arrays_read(step, s->m, "", &s->arrays);
 	if (!rc)
 		rc = ckpt_array_tree_new(ckpt_array_dir_catalog(s), &s->tree);
+	if (!rc)
+		rc = make_modes(s);
+	if (rc)
+		ckpt_array_dir_unref(s);
+	else
+		*ret_set = s;
+	return rc;
+}
+
+int ckpt_array_dir_view(struct ckpt_array_dir *base, const char *name, struct ckpt_array_dir **ret_set,
+			struct ckpt_view_why *ret_why)
+{
+	struct ckpt_array_dir *s = new_set(base->step);
+	int rc;
+
+	if (!s)
+		return -ENOMEM;
+	s->base = ckpt_array_dir_ref(base);
+	s->version = ckpt_version_ref(base->version);
+	s->m = ckpt_manifest_ref(base->m);
+	rc = ckpt_array_view_new(ckpt_array_dir_catalog(base), ckpt_array_dir_files(base), name, &s->view, ret_why);
 	if (!rc) {
-		modes = (ckpt_catalog_count(ckpt_array_dir_catalog(s)) + 1) * sizeof(*s->modes);
-		s->modes = malloc(modes);
-		if (s->modes)
-			memset(s->modes, 0xff, modes);
-		else
-			rc = -ENOMEM;
+		s->tree = ckpt_array_view_take_tree(s->view);
+		rc = make_modes(s);
 	}
 	if (rc)
 		ckpt_array_dir_unref(s);
 	else
 		*ret_set = s;
 	return rc;
+}
+
+struct ckpt_array_dir *ckpt_array_dir_base(const struct ckpt_array_dir *s)
+{
+	return s->base;
+}
+
+const struct ckpt_view_why *ckpt_array_dir_lacks(const struct ckpt_array_dir *s)
+{
+	const struct ckpt_view_why *why;
+
+	return s->view && !ckpt_array_view_joined(s->view, &why) ? why : NULL;
 }
 
 struct ckpt_array_dir *ckpt_array_dir_ref(struct ckpt_array_dir *s)
@@ -332,6 +480,8 @@ void ckpt_array_dir_unref(struct ckpt_array_dir *s)
 		return;
 	ckpt_array_index_free(s->index);
 	ckpt_array_tree_free(s->tree);
+	ckpt_array_view_free(s->view);
+	ckpt_array_dir_unref(s->base);
 	ckpt_step_arrays_free(s->arrays);
 	if (s->m)
 		ckpt_manifest_unref(s->m);
@@ -346,6 +496,8 @@ size_t ckpt_array_dir_bytes(const struct ckpt_array_dir *s)
 {
 	const struct ckpt_catalog *c = ckpt_array_dir_catalog(s);
 
+	if (s->view)
+		return sizeof(*s) + ckpt_array_view_bytes(s->view) + ckpt_array_tree_bytes(s->tree);
 	// The numbers of the index, too, and the rights.
 	return sizeof(*s) + ckpt_catalog_bytes(c) + ckpt_array_tree_bytes(s->tree) + ckpt_manifest_bytes(s->m) +
 	       ckpt_catalog_count(c) * (sizeof(uint64_t) + sizeof(*s->modes));
@@ -375,12 +527,12 @@ const struct ckpt_array_tree *ckpt_array_dir_tree(const struct ckpt_array_dir *s
 
 const struct ckpt_catalog *ckpt_array_dir_catalog(const struct ckpt_array_dir *s)
 {
-	return ckpt_step_arrays_catalog(s->arrays);
+	return ckpt_step_arrays_catalog(s->base ? s->base->arrays : s->arrays);
 }
 
 const struct ckpt_catalog_files *ckpt_array_dir_files(const struct ckpt_array_dir *s)
 {
-	return ckpt_step_arrays_files(s->arrays);
+	return ckpt_step_arrays_files(s->base ? s->base->arrays : s->arrays);
 }
 
 int ckpt_array_dir_open_file(const struct ckpt_array_dir *s, const char *path, struct ckpt_file **ret_file)

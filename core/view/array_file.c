@@ -7,7 +7,6 @@
 #include "core/base/lock.h"
 #include "core/base/util.h"
 #include "core/cold/file.h"
-#include "core/view/npy_view.h"
 
 #define RESERVED_MIN ((size_t)16 << 20) // zstd's window, and a piece that is kept
 
@@ -25,8 +24,9 @@ struct ckpt_array_file {
 	struct ckpt_array_dir *set;
 	uint32_t at;
 	uint64_t bytes;
-	struct ckpt_npy_view *npy; // NULL: the index
-	struct ckpt_file *raw;     // all elements are in it, from raw_at on; or NULL
+	struct ckpt_npy_view *npy;       // an array, or
+	struct ckpt_joined_view *joined; // those of a view. Both NULL: the index
+	struct ckpt_file *raw;           // all elements are in it, from raw_at on; or NULL
 	uint64_t raw_at;
 	size_t header;
 	// Guarded by the pool's lock.
@@ -62,6 +62,29 @@ size_t ckpt_array_pool_held(struct ckpt_array_pool *p)
 {
 	LOCK_SCOPE(&p->lock);
 	return p->held;
+}
+
+static bool has_arrays(const struct ckpt_array_file *f)
+{
+	return f->npy || f->joined;
+}
+
+static bool is_decoded(const struct ckpt_array_file *f)
+{
+	return f->npy ? ckpt_npy_view_is_decoded(f->npy) : ckpt_joined_view_is_decoded(f->joined);
+}
+
+static size_t held_by(const struct ckpt_array_file *f)
+{
+	return f->npy ? ckpt_npy_view_held(f->npy) : ckpt_joined_view_held(f->joined);
+}
+
+static void rest(struct ckpt_array_file *f)
+{
+	if (f->npy)
+		ckpt_npy_view_rest(f->npy);
+	else
+		ckpt_joined_view_rest(f->joined);
 }
 
 // --- The list ---------------------------------------------------------------------------------------------------------
@@ -107,7 +130,7 @@ static struct ckpt_array_file *choose_victims_locked(struct ckpt_array_pool *p)
 static void let_go(struct ckpt_array_pool *p, struct ckpt_array_file *victims)
 {
 	for (struct ckpt_array_file *f = victims; f; f = f->victim)
-		ckpt_npy_view_rest(f->npy);
+		rest(f);
 	ckpt_lock_take(&p->lock);
 	for (struct ckpt_array_file *f = victims, *next; f; f = next) {
 		next = f->victim;
@@ -125,7 +148,7 @@ static void let_go(struct ckpt_array_pool *p, struct ckpt_array_file *victims)
 static void enter(struct ckpt_array_file *f)
 {
 	struct ckpt_array_pool *p = f->pool;
-	bool decoded = ckpt_npy_view_is_decoded(f->npy);
+	bool decoded = is_decoded(f);
 
 	LOCK_SCOPE(&p->lock);
 	for (;;) {
@@ -147,7 +170,7 @@ static void leave(struct ckpt_array_file *f)
 	struct ckpt_array_file *victims;
 
 	ckpt_lock_take(&p->lock);
-	set_held_locked(f, ckpt_npy_view_held(f->npy));
+	set_held_locked(f, held_by(f));
 	unlink_locked(f);
 	link_first_locked(f);
 	if (!--f->busy) {
@@ -166,14 +189,14 @@ static ssize_t read_array(struct ckpt_array_file *f, void *buf, size_t len, uint
 	ssize_t n;
 
 	enter(f);
-	n = ckpt_npy_view_read(f->npy, buf, len, offset);
+	n = f->npy ? ckpt_npy_view_read(f->npy, buf, len, offset) : ckpt_joined_view_read(f->joined, buf, len, offset);
 	leave(f);
 	return n;
 }
 
 ssize_t ckpt_array_file_read(struct ckpt_array_file *f, void *buf, size_t len, uint64_t offset)
 {
-	return f->npy ? read_array(f, buf, len, offset) : ckpt_array_dir_read_index(f->set, buf, len, offset);
+	return has_arrays(f) ? read_array(f, buf, len, offset) : ckpt_array_dir_read_index(f->set, buf, len, offset);
 }
 
 // --- Open and close ---------------------------------------------------------------------------------------------------
@@ -210,8 +233,9 @@ int ckpt_array_file_open(struct ckpt_array_pool *p, struct ckpt_array_dir *set, 
 	int rc = f ? ckpt_array_dir_entry(set, at, &e) : -ENOMEM;
 
 	if (!rc && ckpt_array_tree_type(t, at) == CKPT_ARRAY_TREE_ARRAY)
-		rc = ckpt_npy_view_open(ckpt_array_dir_catalog(set), ckpt_array_tree_array(t, at),
-					ckpt_array_dir_files(set), &f->npy);
+		rc = ckpt_array_dir_open_npy(set, at, &f->npy);
+	else if (!rc && ckpt_array_dir_base(set))
+		rc = ckpt_array_dir_open_joined(set, &f->joined);
 	if (rc) {
 		free(f);
 		return rc;
@@ -220,8 +244,9 @@ int ckpt_array_file_open(struct ckpt_array_pool *p, struct ckpt_array_dir *set, 
 	f->bytes = e.bytes;
 	f->set = ckpt_array_dir_ref(set);
 	f->at = at;
-	if (f->npy) {
+	if (f->npy)
 		find_raw(f);
+	if (has_arrays(f)) {
 		LOCK_SCOPE(&p->lock);
 		link_first_locked(f);
 	}
@@ -233,7 +258,7 @@ void ckpt_array_file_close(struct ckpt_array_file *f)
 {
 	if (!f)
 		return;
-	if (f->npy) {
+	if (has_arrays(f)) {
 		LOCK_SCOPE(&f->pool->lock);
 		while (f->busy)
 			ckpt_lock_wait(&f->pool->freed, &f->pool->lock);
@@ -241,6 +266,7 @@ void ckpt_array_file_close(struct ckpt_array_file *f)
 		unlink_locked(f);
 	}
 	ckpt_npy_view_close(f->npy);
+	ckpt_joined_view_close(f->joined);
 	ckpt_file_close(f->raw);
 	ckpt_array_dir_unref(f->set);
 	free(f);
@@ -263,5 +289,5 @@ uint64_t ckpt_array_file_bytes(const struct ckpt_array_file *f)
 
 bool ckpt_array_file_waits(const struct ckpt_array_file *f)
 {
-	return !f->npy || ckpt_npy_view_is_decoded(f->npy) || ckpt_array_dir_is_packed(f->set);
+	return !has_arrays(f) || is_decoded(f) || ckpt_array_dir_is_packed(f->set);
 }

@@ -1,4 +1,4 @@
-// Open files below .arrays: index.json, and arrays as files of NumPy.
+// Open files below .arrays and .views: index.json, arrays as files of NumPy, and model.safetensors of a view.
 //
 //	ckpt_array_pool_new() for a mount; ckpt_array_file_open(), _read() as often as wanted, _close(); ckpt_array_pool_free()
 //

@@ -174,6 +174,11 @@ static size_t components_of(const char *path)
 	return n;
 }
 
+static bool fits(const char *path)
+{
+	return strlen(path) < PATH_MAX && components_of(path) <= CKPT_DEPTH_MAX;
+}
+
 struct adding {
 	struct ckpt_array_tree *t;
 	const struct ckpt_catalog *c;
@@ -196,7 +201,7 @@ static int add_whole(struct adding *a, size_t i)
 	file = ckpt_array_path(array.name);
 	if (!folder || !file || asprintf(&path, "%s%s%s", folder, *folder ? "/" : "", file) < 0)
 		return -ENOMEM;
-	if (strlen(path) >= PATH_MAX || components_of(path) > CKPT_DEPTH_MAX)
+	if (!fits(path))
 		return 0;
 	rc = add_path(a->t, path, (uint32_t)i, NULL, 0, &a->way);
 	if (!rc)
@@ -267,28 +272,47 @@ static int add_all(struct adding *a)
 	return rc;
 }
 
-int ckpt_array_tree_new(const struct ckpt_catalog *c, struct ckpt_array_tree **ret_tree)
+int ckpt_array_tree_begin(const char *all, struct ckpt_array_tree **ret_tree)
 {
 	struct ckpt_array_tree *t = ckpt_calloc(1, sizeof(*t));
-	CLEANUP_FREE struct adding *a = ckpt_calloc(1, sizeof(*a));
-	CLEANUP_FREE uint32_t *leaves = ckpt_calloc(ckpt_catalog_count(c) + 1, sizeof(*leaves));
 	uint32_t text;
-	int rc = t && a && leaves ? add_text(t, "", 0, &text) : -ENOMEM;
+	int rc = t ? add_text(t, "", 0, &text) : -ENOMEM;
 
 	if (!rc && getrandom(&t->seed, sizeof(t->seed), 0) != sizeof(t->seed))
 		t->seed = (uint64_t)(uintptr_t)t;
 	if (!rc)
 		rc = add_item(t, (struct item){text, CKPT_ARRAY_TREE_NONE, CKPT_ARRAY_TREE_NONE, CKPT_ARRAY_TREE_NONE},
 			      CKPT_ARRAY_TREE_FOLDER);
-	if (!rc)
-		rc = add_name(t, CKPT_ARRAY_TREE_TOP, CKPT_ARRAY_INDEX, strlen(CKPT_ARRAY_INDEX), CKPT_ARRAY_TREE_NONE,
-			      CKPT_ARRAY_TREE_INDEX, CKPT_ARRAY_TREE_NONE);
-	if (!rc) {
-		a->t = t;
-		a->c = c;
-		a->leaves = leaves;
-		rc = add_all(a);
-	}
+	if (!rc && all)
+		rc = add_name(t, CKPT_ARRAY_TREE_TOP, all, strlen(all), CKPT_ARRAY_TREE_NONE, CKPT_ARRAY_TREE_ALL,
+			      CKPT_ARRAY_TREE_NONE);
+	if (rc)
+		ckpt_array_tree_free(t);
+	else
+		*ret_tree = t;
+	return rc;
+}
+
+int ckpt_array_tree_add(struct ckpt_array_tree *t, const char *path, size_t array)
+{
+	struct way way;
+
+	return fits(path) ? add_path(t, path, (uint32_t)array, NULL, 0, &way) : 0;
+}
+
+int ckpt_array_tree_new(const struct ckpt_catalog *c, struct ckpt_array_tree **ret_tree)
+{
+	CLEANUP_FREE struct adding *a = ckpt_calloc(1, sizeof(*a));
+	CLEANUP_FREE uint32_t *leaves = ckpt_calloc(ckpt_catalog_count(c) + 1, sizeof(*leaves));
+	struct ckpt_array_tree *t;
+	int rc = a && leaves ? ckpt_array_tree_begin(CKPT_ARRAY_INDEX, &t) : -ENOMEM;
+
+	if (rc)
+		return rc;
+	a->t = t;
+	a->c = c;
+	a->leaves = leaves;
+	rc = add_all(a);
 	if (rc)
 		ckpt_array_tree_free(t);
 	else

@@ -4,26 +4,25 @@
 // The size is known before an element is read. Elements of types that NumPy does not have are opaque: bfloat16 is <V2, the 8-bit floats are
 // <V1; `.view(ml_dtypes...)` of what is loaded gives the numbers.
 //
-// Reads that come nearly in order, as those of several threads that a kernel reads ahead with, decode each piece once: of an array that
-// has to be decoded, the last WINDOW bytes are kept.
-//
 // Ownership: the caller's; catalog and files live as long. Threads: any; one reads at a time, others wait. Blocks as the files do.
 // Errors: those of gather.h.
 #pragma once
 
-#include "core/array/catalog.h"
+#include "core/view/elements.h"
 
 #include <sys/types.h>
-
-#define CKPT_NPY_VIEW_WINDOW (4u << 20)
 
 struct ckpt_npy_view;
 
 // The bytes of the file. False: it cannot be one (ckpt_catalog_array.why, or elements that share a byte).
 bool ckpt_npy_view_bytes(const struct ckpt_catalog_array *a, uint64_t *ret_bytes);
+// The same of an array of a choice.
+bool ckpt_npy_view_bytes_of(const struct ckpt_expr_shape *shape, uint64_t *ret_bytes);
 
 int ckpt_npy_view_open(const struct ckpt_catalog *c, size_t array, const struct ckpt_catalog_files *files,
 		       struct ckpt_npy_view **ret_view);
+int ckpt_npy_view_open_chosen(const struct ckpt_array_choice *k, size_t i, const struct ckpt_catalog_files *files,
+			      struct ckpt_npy_view **ret_view);
 void ckpt_npy_view_close(struct ckpt_npy_view *n); // NULL is fine
 // As pread(2).
 ssize_t ckpt_npy_view_read(struct ckpt_npy_view *n, void *buf, size_t len, uint64_t offset);

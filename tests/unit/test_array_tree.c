@@ -52,7 +52,7 @@ static int at(const char *path)
 	switch (ckpt_array_tree_type(t, found)) {
 	case CKPT_ARRAY_TREE_FOLDER:
 		return -2;
-	case CKPT_ARRAY_TREE_INDEX:
+	case CKPT_ARRAY_TREE_ALL:
 		return -3;
 	default:
 		return (int)ckpt_array_tree_array(t, found);
