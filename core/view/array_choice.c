@@ -7,7 +7,7 @@
 
 #include <stdio.h>
 
-#define WHOLE UINT32_MAX // it is not unrolled
+#define WHOLE CKPT_CHOICE_WHOLE
 
 struct item {
 	uint32_t array, name; // name: offset in the heap
@@ -20,9 +20,7 @@ struct ckpt_array_choice {
 	size_t count, cap;
 	char *heap;
 	size_t heap_len, heap_cap;
-	unsigned unroll_axis, axis;
-	uint64_t shard, shards;
-	enum ckpt_dtype dtype;
+	struct ckpt_choice_how parts; // unroll, shard and dtype of it
 };
 
 static int too_many(struct ckpt_view_why *why)
@@ -127,7 +125,7 @@ static const char *after_layers(const char *name)
 static bool can_unroll(const struct ckpt_array_choice *k, size_t array, struct ckpt_catalog_array *ret_array)
 {
 	ckpt_catalog_get(k->c, array, ret_array);
-	return ret_array->ndim > k->unroll_axis;
+	return ret_array->ndim > k->parts.unroll_axis;
 }
 
 // The items become those of their slices.
@@ -147,7 +145,7 @@ static int unroll(struct choosing *c)
 		if (!can_unroll(k, before[i].array, &a) || (c->layers && !after_layers(a.name)))
 			rc = add_item(c, before[i].array, WHOLE);
 		else
-			for (uint64_t s = 0; s < a.shape[k->unroll_axis] && !rc; s++)
+			for (uint64_t s = 0; s < a.shape[k->parts.unroll_axis] && !rc; s++)
 				rc = add_item(c, before[i].array, (uint32_t)s);
 	}
 	return rc;
@@ -194,59 +192,72 @@ static int find_short(struct choosing *c, bool *is_short)
 	return 0;
 }
 
-// A name of an item, malloc'ed. tree: NULL, or it is in front.
-static char *name_of(const struct choosing *c, const struct item *item, const struct ckpt_catalog_array *a,
-		     const char *tree)
+bool ckpt_choice_is_layer(const char *name)
 {
-	const char *after = c->layers ? after_layers(a->name) : NULL, *front = tree ? tree : "",
-		   *colon = tree ? ":" : "";
-	char *name;
-	int n;
-
-	if (item->slice == WHOLE)
-		n = asprintf(&name, "%s%s%s", front, colon, a->name);
-	else if (after)
-		n = asprintf(&name, "%s%s%.*s_%u%s", front, colon, (int)(after - a->name), a->name, item->slice, after);
-	else
-		n = asprintf(&name, "%s%s%s.%u", front, colon, a->name, item->slice);
-	return n < 0 ? NULL : name;
+	return after_layers(name) != NULL;
 }
 
-static const char *renamed(const struct choosing *c, const char *name)
+static char *unrolled(const char *name, uint32_t slice, bool layers)
 {
-	return c->how->renames ? json_string_value(json_object_get(c->how->renames, name)) : NULL;
+	const char *after = layers ? after_layers(name) : NULL;
+	char *out;
+	int n;
+
+	if (slice == WHOLE)
+		n = asprintf(&out, "%s", name);
+	else if (after)
+		n = asprintf(&out, "%.*s_%u%s", (int)(after - name), name, slice, after);
+	else
+		n = asprintf(&out, "%s.%u", name, slice);
+	return n < 0 ? NULL : out;
+}
+
+static const char *renamed(const struct ckpt_choice_how *how, const char *name)
+{
+	return how->renames ? json_string_value(json_object_get(how->renames, name)) : NULL;
+}
+
+char *ckpt_choice_name(const struct ckpt_choice_how *how, const char *name, const char *full, uint32_t slice,
+		       bool layers)
+{
+	CLEANUP_FREE char *one = unrolled(name, slice, layers), *other = full ? unrolled(full, slice, layers) : NULL;
+	const char *to;
+	char *out;
+
+	if (!one || (full && !other))
+		return NULL;
+	to = renamed(how, one);
+	if (!to && other)
+		to = renamed(how, other);
+	return asprintf(&out, "%s%s", how->prefix ? how->prefix : "", to ? to : one) < 0 ? NULL : out;
 }
 
 static int put_name(struct choosing *c, struct item *item, const char *name)
 {
 	struct ckpt_array_choice *k = c->k;
-	const char *prefix = c->how->prefix ? c->how->prefix : "";
-	size_t front = strlen(prefix), len = strlen(name);
+	size_t len = strlen(name);
 
-	if (k->heap_len + front + len + 1 > CKPT_CHOICE_NAME_BYTES_MAX)
+	if (k->heap_len + len + 1 > CKPT_CHOICE_NAME_BYTES_MAX)
 		return too_many(c->why);
-	if (ckpt_grow((void **)&k->heap, &k->heap_cap, k->heap_len + front + len + 1, 1))
+	if (ckpt_grow((void **)&k->heap, &k->heap_cap, k->heap_len + len + 1, 1))
 		return -ENOMEM;
 	item->name = (uint32_t)k->heap_len;
-	memcpy(k->heap + k->heap_len, prefix, front);
-	memcpy(k->heap + k->heap_len + front, name, len + 1);
-	k->heap_len += front + len + 1;
+	memcpy(k->heap + k->heap_len, name, len + 1);
+	k->heap_len += len + 1;
 	return 0;
 }
 
 static int name_item(struct choosing *c, struct item *item, bool is_short)
 {
-	CLEANUP_FREE char *name = NULL, *full = NULL;
+	CLEANUP_FREE char *full = NULL, *name = NULL;
 	struct ckpt_catalog_array a;
-	const char *to;
 
 	ckpt_catalog_get(c->k->c, item->array, &a);
-	full = name_of(c, item, &a, a.tree);
-	name = is_short ? name_of(c, item, &a, NULL) : full ? strdup(full) : NULL;
-	if (!name || !full)
-		return -ENOMEM;
-	to = renamed(c, name) ?: renamed(c, full);
-	return put_name(c, item, to ? to : name);
+	if (asprintf(&full, "%s:%s", a.tree, a.name) < 0)
+		full = NULL;
+	if (full)
+		name = ckpt_choice_name(c->how, is_short ? a.name : full, full, item->slice, c->layers);
+	return name ? put_name(c, item, name) : -ENOMEM;
 }
 
 static int by_text(const void *one, const void *other, void *arg)
@@ -303,11 +314,12 @@ int ckpt_array_choice_new(const struct ckpt_catalog *c, const struct ckpt_choice
 	if (!k)
 		return -ENOMEM;
 	k->c = c;
-	k->unroll_axis = how->unroll_axis;
-	k->axis = how->axis;
-	k->shard = how->shard;
-	k->shards = how->shards;
-	k->dtype = how->dtype;
+	k->parts = (struct ckpt_choice_how){.unroll = how->unroll,
+					    .unroll_axis = how->unroll_axis,
+					    .shard = how->shard,
+					    .shards = how->shards,
+					    .axis = how->axis,
+					    .dtype = how->dtype};
 	rc = make(&choosing);
 	if (rc)
 		ckpt_array_choice_free(k);
@@ -342,81 +354,28 @@ size_t ckpt_array_choice_count(const struct ckpt_array_choice *k)
 
 // --- Parts ------------------------------------------------------------------------------------------------------------------
 
-static void drop_axis(struct ckpt_expr_shape *s, unsigned axis)
-{
-	memmove(s->at + axis, s->at + axis + 1, (s->ndim - axis - 1) * sizeof(*s->at));
-	s->ndim--;
-}
-
 // Of n rows: ret_start is where the part begins.
-static uint64_t rows_of(const struct ckpt_array_choice *k, uint64_t n, uint64_t *ret_start)
+static uint64_t rows_of(const struct ckpt_choice_how *how, uint64_t n, uint64_t *ret_start)
 {
-	uint64_t each = n / k->shards + (n % k->shards != 0), start;
+	uint64_t each = n / how->shards + (n % how->shards != 0), start;
 
-	if (__builtin_mul_overflow(k->shard - 1, each, &start) || start > n)
+	if (__builtin_mul_overflow(how->shard - 1, each, &start) || start > n)
 		start = n;
 	*ret_start = start;
 	return MIN(each, n - start);
 }
 
-static bool is_cut(const struct ckpt_array_choice *k, const struct ckpt_expr_shape *s)
+static bool is_cut(const struct ckpt_choice_how *how, unsigned ndim)
 {
-	return k->shards > 1 && s->ndim > k->axis;
+	return how->shards > 1 && ndim > how->axis;
 }
 
-static bool is_cast(const struct ckpt_array_choice *k, enum ckpt_dtype dtype)
+static bool is_cast(const struct ckpt_choice_how *how, enum ckpt_dtype dtype)
 {
-	return k->dtype && k->dtype != dtype && ckpt_is_floating(dtype);
+	return how->dtype && how->dtype != dtype && ckpt_is_floating(dtype);
 }
 
-static uint64_t elements_behind(const struct ckpt_expr_shape *s, unsigned axis)
-{
-	uint64_t n = 1;
-
-	for (unsigned i = axis + 1; i < s->ndim; i++)
-		n *= s->at[i];
-	return n;
-}
-
-static bool is_in_front(const struct ckpt_expr_shape *s, unsigned axis) // a part of this axis is one run
-{
-	for (unsigned i = 0; i < axis; i++)
-		if (s->at[i] != 1)
-			return false;
-	return true;
-}
-
-void ckpt_array_choice_get(const struct ckpt_array_choice *k, size_t i, struct ckpt_array_chosen *ret_chosen)
-{
-	const struct item *item = &k->items[i];
-	struct ckpt_expr_shape s = {0};
-	struct ckpt_catalog_array a;
-	uint64_t start, rows, first = 0;
-	bool is_run = true;
-
-	ckpt_catalog_get(k->c, item->array, &a);
-	s.dtype = a.dtype;
-	s.ndim = a.ndim;
-	memcpy(s.at, a.shape, a.ndim * sizeof(*s.at));
-	if (item->slice != WHOLE) {
-		is_run = is_in_front(&s, k->unroll_axis);
-		first = item->slice * elements_behind(&s, k->unroll_axis);
-		drop_axis(&s, k->unroll_axis);
-	}
-	if (is_cut(k, &s)) {
-		rows = rows_of(k, s.at[k->axis], &start);
-		is_run = is_run && (is_in_front(&s, k->axis) || rows == s.at[k->axis]);
-		first += start * elements_behind(&s, k->axis);
-		s.at[k->axis] = rows;
-	}
-	if (is_cast(k, s.dtype)) {
-		is_run = false;
-		s.dtype = k->dtype;
-	}
-	*ret_chosen = (struct ckpt_array_chosen){k->heap + item->name, item->array, s, is_run, first};
-}
-
-// Takes e, and makes what `made` says of it.
+// Takes *e, which becomes what was made of it.
 static int replace(struct ckpt_expr **e, int rc, struct ckpt_expr *made)
 {
 	ckpt_expr_unref(*e);
@@ -424,29 +383,99 @@ static int replace(struct ckpt_expr **e, int rc, struct ckpt_expr *made)
 	return rc;
 }
 
-int ckpt_array_choice_expr(const struct ckpt_array_choice *k, size_t i, const struct ckpt_catalog_files *files,
-			   struct ckpt_expr **ret_expr)
+int ckpt_choice_part(const struct ckpt_choice_how *how, struct ckpt_expr *whole, uint32_t slice,
+		     struct ckpt_expr **ret_expr)
 {
-	const struct item *item = &k->items[i];
-	struct ckpt_expr *e, *made = NULL;
-	int rc = ckpt_expr_array(k->c, item->array, files, &e);
+	struct ckpt_expr *e = ckpt_expr_ref(whole), *made = NULL;
+	int rc = 0;
 
-	if (!rc && item->slice != WHOLE) {
-		rc = ckpt_expr_take(e, k->unroll_axis, item->slice, &made);
+	if (slice != WHOLE) {
+		rc = ckpt_expr_take(e, how->unroll_axis, slice, &made);
 		rc = replace(&e, rc, made);
 	}
-	if (!rc && is_cut(k, ckpt_expr_shape(e))) {
-		uint64_t start, rows = rows_of(k, ckpt_expr_shape(e)->at[k->axis], &start);
+	if (!rc && is_cut(how, ckpt_expr_shape(e)->ndim)) {
+		uint64_t start, rows = rows_of(how, ckpt_expr_shape(e)->at[how->axis], &start);
 
-		rc = ckpt_expr_slice(e, k->axis, start, rows, &made);
+		rc = ckpt_expr_slice(e, how->axis, start, rows, &made);
 		rc = replace(&e, rc, made);
 	}
-	if (!rc && is_cast(k, ckpt_expr_shape(e)->dtype)) {
-		rc = ckpt_expr_cast(e, k->dtype, &made);
+	if (!rc && is_cast(how, ckpt_expr_shape(e)->dtype)) {
+		rc = ckpt_expr_cast(e, how->dtype, &made);
 		rc = replace(&e, rc, made);
 	}
 	if (!rc)
 		*ret_expr = e;
+	return rc;
+}
+
+static void drop_axis(struct ckpt_array_chosen *s, unsigned axis)
+{
+	memmove(s->shape + axis, s->shape + axis + 1, (s->ndim - axis - 1) * sizeof(*s->shape));
+	s->ndim--;
+}
+
+static uint64_t elements_behind(const struct ckpt_array_chosen *s, unsigned axis)
+{
+	uint64_t n = 1;
+
+	for (unsigned i = axis + 1; i < s->ndim; i++)
+		n *= s->shape[i];
+	return n;
+}
+
+// A part of this axis is one run.
+static bool is_in_front(const struct ckpt_array_chosen *s, unsigned axis)
+{
+	for (unsigned i = 0; i < axis; i++)
+		if (s->shape[i] != 1)
+			return false;
+	return true;
+}
+
+void ckpt_array_choice_get(const struct ckpt_array_choice *k, size_t i, struct ckpt_array_chosen *ret_chosen)
+{
+	const struct ckpt_choice_how *how = &k->parts;
+	const struct item *item = &k->items[i];
+	struct ckpt_array_chosen *s = ret_chosen;
+	struct ckpt_catalog_array a;
+
+	ckpt_catalog_get(k->c, item->array, &a);
+	s->name = k->heap + item->name;
+	s->array = item->array;
+	s->dtype = a.dtype;
+	s->ndim = a.ndim;
+	memcpy(s->shape, a.shape, a.ndim * sizeof(*s->shape));
+	s->is_run = true;
+	s->first = 0;
+	if (item->slice != WHOLE) {
+		s->is_run = is_in_front(s, how->unroll_axis);
+		s->first = item->slice * elements_behind(s, how->unroll_axis);
+		drop_axis(s, how->unroll_axis);
+	}
+	if (is_cut(how, s->ndim)) {
+		uint64_t start, rows = rows_of(how, s->shape[how->axis], &start);
+
+		s->is_run = s->is_run && (is_in_front(s, how->axis) || rows == s->shape[how->axis]);
+		s->first += start * elements_behind(s, how->axis);
+		s->shape[how->axis] = rows;
+	}
+	if (is_cast(how, s->dtype)) {
+		s->is_run = false;
+		s->dtype = how->dtype;
+	}
+}
+
+int ckpt_array_choice_expr(const struct ckpt_array_choice *k, size_t i, const struct ckpt_catalog_files *files,
+			   struct ckpt_expr **ret_expr)
+{
+	const struct item *item = &k->items[i];
+	struct ckpt_expr *whole;
+	int rc = ckpt_expr_array(k->c, item->array, files, &whole);
+
+	if (rc)
+		return rc;
+	rc = ckpt_choice_part(&k->parts, whole, item->slice, ret_expr);
+	ckpt_expr_unref(whole);
 	return rc;
 }
 

@@ -53,7 +53,9 @@ size_t ckpt_array_choice_count(const struct ckpt_array_choice *k);
 struct ckpt_array_chosen {
 	const char *name;
 	size_t array; // of the catalog
-	struct ckpt_expr_shape shape;
+	enum ckpt_dtype dtype;
+	unsigned ndim;
+	uint64_t shape[CKPT_ARRAY_DIMS_MAX];
 	bool is_run; // its elements are those of the array from `first` on, one behind the other, in the array's own dtype
 	uint64_t first;
 };
@@ -61,6 +63,20 @@ void ckpt_array_choice_get(const struct ckpt_array_choice *k, size_t i, struct c
 // Errors of expr.h.
 int ckpt_array_choice_expr(const struct ckpt_array_choice *k, size_t i, const struct ckpt_catalog_files *files,
 			   struct ckpt_expr **ret_expr);
+
+// --- The same of one array, for those who choose arrays in another way -----------------------------------------------------------------
+
+#define CKPT_CHOICE_WHOLE UINT32_MAX // it is not unrolled
+
+// The name has a component that unroll changes.
+bool ckpt_choice_is_layer(const char *name);
+// The name that it gets, malloc'ed; NULL: no memory. slice: its index, or WHOLE; layers: the component "layers" has that. full: another name that
+// renames may have for it; NULL: none.
+char *ckpt_choice_name(const struct ckpt_choice_how *how, const char *name, const char *full, uint32_t slice,
+		       bool layers);
+// Its part: unroll, shard and dtype. A reference.
+int ckpt_choice_part(const struct ckpt_choice_how *how, struct ckpt_expr *whole, uint32_t slice,
+		     struct ckpt_expr **ret_expr);
 
 // Lists that come as JSON: of globs, malloc'ed with NULL behind the last one, and {OLD: NEW}. They live as long as the JSON. -EINVAL: ret_why.
 int ckpt_choice_globs(const json_t *json, const char ***ret_globs, struct ckpt_view_why *ret_why);

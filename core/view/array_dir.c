@@ -299,7 +299,7 @@ static uint64_t npy_bytes(const struct ckpt_array_dir *s, uint32_t at)
 
 	if (s->view) {
 		ckpt_array_choice_get(ckpt_array_view_choice(s->view), ckpt_array_tree_array(s->tree, at), &chosen);
-		(void)ckpt_npy_view_bytes_of(&chosen.shape, &bytes);
+		(void)ckpt_npy_view_bytes_of(chosen.dtype, chosen.ndim, chosen.shape, &bytes);
 	} else {
 		ckpt_catalog_get(ckpt_array_dir_catalog(s), ckpt_array_tree_array(s->tree, at), &a);
 		(void)ckpt_npy_view_bytes(&a, &bytes);

@@ -44,7 +44,7 @@ static int make_arrays(const struct ckpt_array_choice *k, struct arrays *a)
 
 	for (size_t i = 0; i < count; i++) {
 		ckpt_array_choice_get(k, i, &chosen);
-		dims += chosen.shape.ndim;
+		dims += chosen.ndim;
 	}
 	a->at = ckpt_calloc(count + 1, sizeof(*a->at));
 	a->shapes = shape = ckpt_calloc(dims + 1, sizeof(*shape));
@@ -52,10 +52,10 @@ static int make_arrays(const struct ckpt_array_choice *k, struct arrays *a)
 		return -ENOMEM;
 	for (size_t i = 0; i < count; i++) {
 		ckpt_array_choice_get(k, i, &chosen);
-		memcpy(shape, chosen.shape.at, chosen.shape.ndim * sizeof(*shape));
-		a->at[i] = (struct ckpt_write_array){chosen.name, chosen.name, chosen.shape.dtype, chosen.shape.ndim,
+		memcpy(shape, chosen.shape, chosen.ndim * sizeof(*shape));
+		a->at[i] = (struct ckpt_write_array){chosen.name, chosen.name, chosen.dtype, chosen.ndim,
 						     shape};
-		shape += chosen.shape.ndim;
+		shape += chosen.ndim;
 	}
 	return 0;
 }

@@ -13,80 +13,72 @@ struct ckpt_npy_view {
 	uint8_t header[CKPT_NPY_WRITTEN_MAX];
 };
 
-bool ckpt_npy_view_bytes_of(const struct ckpt_expr_shape *shape, uint64_t *ret_bytes)
+bool ckpt_npy_view_bytes_of(enum ckpt_dtype dtype, unsigned ndim, const uint64_t *shape, uint64_t *ret_bytes)
 {
 	uint8_t header[CKPT_NPY_WRITTEN_MAX];
-	size_t n = ckpt_npy_header(shape->dtype, shape->ndim, shape->at, header);
+	size_t n = ckpt_npy_header(dtype, ndim, shape, header);
 	uint64_t elements = 1;
 
 	if (!n)
 		return false;
-	for (unsigned i = 0; i < shape->ndim; i++)
-		elements *= shape->at[i];
-	*ret_bytes = n + elements * ckpt_dtype_width(shape->dtype);
+	for (unsigned i = 0; i < ndim; i++)
+		elements *= shape[i];
+	*ret_bytes = n + elements * ckpt_dtype_width(dtype);
 	return true;
-}
-
-static struct ckpt_expr_shape shape_of(const struct ckpt_catalog_array *a)
-{
-	struct ckpt_expr_shape s = {.dtype = a->dtype, .ndim = a->ndim};
-
-	memcpy(s.at, a->shape, a->ndim * sizeof(*s.at));
-	return s;
 }
 
 bool ckpt_npy_view_bytes(const struct ckpt_catalog_array *a, uint64_t *ret_bytes)
 {
-	struct ckpt_expr_shape s = shape_of(a);
-
-	return !a->why && ckpt_npy_view_bytes_of(&s, ret_bytes);
+	return !a->why && ckpt_npy_view_bytes_of(a->dtype, a->ndim, a->shape, ret_bytes);
 }
 
-// Takes the elements. rc: how their opening went.
-static int open_view(const struct ckpt_expr_shape *s, int rc, struct ckpt_elements *elements,
-		     struct ckpt_npy_view **ret_view)
+// Its header is made; the elements are the caller's to open.
+static int new_view(enum ckpt_dtype dtype, unsigned ndim, const uint64_t *shape, struct ckpt_npy_view **ret_view)
 {
-	struct ckpt_npy_view *n = rc ? NULL : ckpt_calloc(1, sizeof(*n));
+	struct ckpt_npy_view *n = ckpt_calloc(1, sizeof(*n));
 
-	if (!n) {
-		ckpt_elements_close(rc ? NULL : elements);
-		return rc ? rc : -ENOMEM;
-	}
+	if (!n)
+		return -ENOMEM;
 	ckpt_lock_init(&n->lock, CKPT_LOCK_VIEW);
-	n->elements = elements;
-	n->header_len = ckpt_npy_header(s->dtype, s->ndim, s->at, n->header);
-	(void)ckpt_npy_view_bytes_of(s, &n->bytes);
 	*ret_view = n;
-	return 0;
+	n->header_len = ckpt_npy_header(dtype, ndim, shape, n->header);
+	return ckpt_npy_view_bytes_of(dtype, ndim, shape, &n->bytes) ? 0 : -ENOTSUP;
 }
 
 int ckpt_npy_view_open(const struct ckpt_catalog *c, size_t array, const struct ckpt_catalog_files *files,
 		       struct ckpt_npy_view **ret_view)
 {
-	struct ckpt_elements *elements = NULL;
+	struct ckpt_npy_view *n = NULL;
 	struct ckpt_catalog_array a;
-	struct ckpt_expr_shape s;
-	uint64_t bytes;
 	int rc;
 
 	ckpt_catalog_get(c, array, &a);
-	rc = ckpt_npy_view_bytes(&a, &bytes) ? ckpt_elements_open(c, array, files, &elements) : -ENOTSUP;
-	s = shape_of(&a);
-	return open_view(&s, rc, elements, ret_view);
+	rc = new_view(a.why ? CKPT_DTYPE_NONE : a.dtype, a.ndim, a.shape, &n);
+	if (!rc)
+		rc = ckpt_elements_open(c, array, files, &n->elements);
+	if (rc)
+		ckpt_npy_view_close(n);
+	else
+		*ret_view = n;
+	return rc;
 }
 
 int ckpt_npy_view_open_chosen(const struct ckpt_array_choice *k, size_t i, const struct ckpt_catalog_files *files,
 			      struct ckpt_npy_view **ret_view)
 {
-	struct ckpt_elements *elements = NULL;
+	struct ckpt_npy_view *n = NULL;
 	struct ckpt_array_chosen chosen;
-	uint64_t bytes;
 	int rc;
 
 	ckpt_array_choice_get(k, i, &chosen);
-	rc = ckpt_npy_view_bytes_of(&chosen.shape, &bytes) ? ckpt_elements_open_chosen(k, i, files, &elements)
-							   : -ENOTSUP;
-	return open_view(&chosen.shape, rc, elements, ret_view);
+	rc = new_view(chosen.dtype, chosen.ndim, chosen.shape, &n);
+	if (!rc)
+		rc = ckpt_elements_open_chosen(k, i, files, &n->elements);
+	if (rc)
+		ckpt_npy_view_close(n);
+	else
+		*ret_view = n;
+	return rc;
 }
 
 void ckpt_npy_view_close(struct ckpt_npy_view *n)

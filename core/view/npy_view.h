@@ -16,8 +16,7 @@ struct ckpt_npy_view;
 
 // The bytes of the file. False: it cannot be one (ckpt_catalog_array.why, or elements that share a byte).
 bool ckpt_npy_view_bytes(const struct ckpt_catalog_array *a, uint64_t *ret_bytes);
-// The same of an array of a choice.
-bool ckpt_npy_view_bytes_of(const struct ckpt_expr_shape *shape, uint64_t *ret_bytes);
+bool ckpt_npy_view_bytes_of(enum ckpt_dtype dtype, unsigned ndim, const uint64_t *shape, uint64_t *ret_bytes);
 
 int ckpt_npy_view_open(const struct ckpt_catalog *c, size_t array, const struct ckpt_catalog_files *files,
 		       struct ckpt_npy_view **ret_view);
