@@ -35,9 +35,48 @@ static int take_format(struct ckpt_array_export *x, const char *name)
 	return ckpt_usage(name, hint, "no format that arrays can be written in");
 }
 
+static int take_renames(struct ckpt_array_export *x, const char *path)
+{
+	struct ckpt_view_why why = {0};
+	json_error_t error;
+
+	json_decref(x->renames);
+	x->renames = json_load_file(path, 0, &error);
+	if (!x->renames)
+		return ckpt_usage(path, "a JSON file, for example {\"old.weight\": \"new.weight\"}", error.text);
+	if (ckpt_choice_renames(x->renames, &why))
+		return ckpt_usage(path, why.hint, why.why);
+	x->how.renames = x->renames;
+	return 0;
+}
+
+static int take_part(struct ckpt_array_export *x, const char *arg)
+{
+	return ckpt_view_shard_parse(arg, &x->how.shard, &x->how.shards)
+		       ? 0
+		       : ckpt_usage(arg, "IofN, I from 1 to N, for example 3of8", "no part of an array");
+}
+
+static int take_axis(const char *arg, unsigned *axis, bool *is_there)
+{
+	*is_there = true;
+	return ckpt_view_axis_parse(arg, axis) ? 0 : ckpt_usage(arg, "a number from 0 on", "no axis");
+}
+
 int ckpt_array_export_option(struct ckpt_array_export *x, int key, char *arg)
 {
 	switch (key) {
+	case CKPT_KEY_PART:
+		return take_part(x, arg);
+	case CKPT_KEY_AXIS:
+		return take_axis(arg, &x->how.axis, &x->axis);
+	case CKPT_KEY_UNROLL:
+		return take_axis(arg, &x->how.unroll_axis, &x->how.unroll);
+	case CKPT_KEY_RENAME:
+		return take_renames(x, arg);
+	case CKPT_KEY_PREFIX:
+		x->how.prefix = arg;
+		return 0;
 	case CKPT_KEY_FORMAT:
 		return take_format(x, arg);
 	case CKPT_KEY_SHARD:
@@ -83,6 +122,7 @@ void ckpt_array_export_done(struct ckpt_array_export *x)
 	ckpt_export_done(&x->of);
 	ckpt_step_arrays_free(x->arrays);
 	json_decref(x->left_out);
+	json_decref(x->renames);
 	free(x->only.at);
 	free(x->not .at);
 	*x = (struct ckpt_array_export){0};
@@ -162,6 +202,10 @@ int ckpt_array_export_plan(struct ckpt_array_export *x)
 {
 	int rc, status = 0;
 
+	if (x->axis && !x->how.shards)
+		return ckpt_usage("--axis", "for example --shard 3of8 --axis 0", "stands without --shard");
+	if (x->how.shards || x->how.unroll || x->how.renames || x->how.prefix)
+		x->of.how = &x->how;
 	x->of.only = x->only.at;
 	x->of.not = x->not .at;
 	x->of.catalog = ckpt_step_arrays_catalog(x->arrays);

@@ -11,7 +11,19 @@
 
 #include <jansson.h>
 
-enum { CKPT_KEY_FORMAT = 'f', CKPT_KEY_SHARD = 0x100, CKPT_KEY_ONLY, CKPT_KEY_NOT, CKPT_KEY_DTYPE, CKPT_KEY_PARTIAL };
+enum {
+	CKPT_KEY_FORMAT = 'f',
+	CKPT_KEY_SHARD = 0x100,
+	CKPT_KEY_ONLY,
+	CKPT_KEY_NOT,
+	CKPT_KEY_DTYPE,
+	CKPT_KEY_PARTIAL,
+	CKPT_KEY_PART,
+	CKPT_KEY_AXIS,
+	CKPT_KEY_UNROLL,
+	CKPT_KEY_RENAME,
+	CKPT_KEY_PREFIX
+};
 
 // Rows of an argp_option table.
 #define CKPT_ARRAY_EXPORT_OPTIONS                                                                                      \
@@ -33,6 +45,22 @@ enum { CKPT_KEY_FORMAT = 'f', CKPT_KEY_SHARD = 0x100, CKPT_KEY_ONLY, CKPT_KEY_NO
 			0                                                                                              \
 	}
 
+// The same of the options that make parts of arrays and give them other names, as views have them (core/view/array_choice.h).
+#define CKPT_ARRAY_VIEW_OPTIONS                                                                                        \
+	{"shard", CKPT_KEY_PART, "IofN", 0, "part I of N of each array, as torch.chunk cuts it", 0},                   \
+		{"axis", CKPT_KEY_AXIS, "A", 0, "the axis of --shard; 0 without it. Arrays without it stay whole", 0}, \
+		{"unroll",                                                                                             \
+		 CKPT_KEY_UNROLL,                                                                                      \
+		 "A",                                                                                                  \
+		 0,                                                                                                    \
+		 "an array for each slice of axis A, of arrays below `layers`, or of all where there is none: "        \
+		 "layers_0, layers_1",                                                                                 \
+		 0},                                                                                                   \
+		{"rename", CKPT_KEY_RENAME, "FILE", 0, "other names: a JSON file {\"OLD\": \"NEW\"}", 0},              \
+	{                                                                                                              \
+		"prefix", CKPT_KEY_PREFIX, "TEXT", 0, "in front of each name", 0                                       \
+	}
+
 struct ckpt_globs {
 	const char **at; // behind the last one: NULL
 	size_t count, cap;
@@ -41,9 +69,12 @@ struct ckpt_globs {
 struct ckpt_array_export {
 	struct ckpt_export of;
 	struct ckpt_globs only, not ;
-	const char *word;                     // the step, as the user called it
 	const struct ckpt_array_rules *rules; // the caller's; NULL: the arrays are written as they are
 	const char *rules_word;               // the file that they are from
+	struct ckpt_choice_how how;
+	bool axis;        // --axis is there
+	json_t *renames;  // of --rename
+	const char *word; // the step, as the user called it
 	struct ckpt_step_arrays *arrays;
 	json_t *left_out;
 };

@@ -12,6 +12,7 @@
 
 static const struct argp_option options[] = {
 	CKPT_ARRAY_EXPORT_OPTIONS,
+	CKPT_ARRAY_VIEW_OPTIONS,
 	{0},
 };
 
@@ -86,7 +87,8 @@ int ckpt_verb_export(int argc, char **argv)
 		       "Examples:\n"
 		       "  ckptfs export /data/run42 latest out --format safetensors --shard-bytes 5GB\n"
 		       "  ckptfs export /ckpt 1000 out -f npz --only 'model.**' --dtype float32\n"
-		       "  ckptfs export s3://bucket/run42 1000/model out -f orbax",
+		       "  ckptfs export s3://bucket/run42 1000/model out -f orbax\n"
+		       "  ckptfs export /ckpt 1000 tp3 -f safetensors --shard 3of8 --axis 1 --rename names.json",
 		.options = options,
 		.option = on_option,
 		.operands_min = 2,

@@ -30,10 +30,7 @@ struct ckpt_export_items {
 
 enum ckpt_dtype ckpt_export_dtype(const char *name)
 {
-	for (unsigned i = 1; i < CKPT_DTYPE_COUNT; i++)
-		if (ckpt_is_floating(i) && (!strcmp(name, ckpt_dtype_name(i)) || !strcmp(name, ckpt_dtype_numpy(i))))
-			return i;
-	return CKPT_DTYPE_NONE;
+	return ckpt_view_dtype(name);
 }
 
 // As that of a file of NumPy, without its ending.
@@ -243,6 +240,76 @@ static int name_chosen(struct ckpt_export *e)
 	return rc;
 }
 
+// --- Parts of them ----------------------------------------------------------------------------------------------------------
+
+static void item_done(struct item *i)
+{
+	ckpt_expr_unref(i->expr);
+	free(i->name);
+	free(i->path);
+}
+
+static bool can_unroll(const struct ckpt_export *e, const struct item *i)
+{
+	return e->how->unroll && ckpt_expr_shape(i->expr)->ndim > e->how->unroll_axis;
+}
+
+static int add_part(struct ckpt_export *e, const struct item *from, uint32_t slice, bool layers)
+{
+	CLEANUP_FREE char *full = NULL, *name = NULL;
+	struct ckpt_catalog_array a;
+	struct ckpt_expr *part;
+	int rc;
+
+	if (e->catalog) {
+		ckpt_catalog_get(e->catalog, from->array, &a);
+		if (asprintf(&full, "%s:%s", a.tree, a.name) < 0)
+			return -ENOMEM;
+	}
+	name = ckpt_choice_name(e->how, from->name, full, slice, layers);
+	rc = name ? ckpt_choice_part(e->how, from->expr, slice, &part) : -ENOMEM;
+	if (rc)
+		return rc;
+	rc = ckpt_export_add(e, name, part);
+	ckpt_expr_unref(part);
+	return rc;
+}
+
+static int add_parts(struct ckpt_export *e, const struct item *from, bool layers)
+{
+	uint64_t count = can_unroll(e, from) ? ckpt_expr_shape(from->expr)->at[e->how->unroll_axis] : 0;
+	int rc = 0;
+
+	if (!can_unroll(e, from) || (layers && !ckpt_choice_is_layer(from->name)))
+		return add_part(e, from, CKPT_CHOICE_WHOLE, layers);
+	if (count > CKPT_CHOICE_ARRAYS_MAX - MIN(e->items ? e->items->count : 0, (size_t)CKPT_CHOICE_ARRAYS_MAX)) {
+		snprintf(e->why, sizeof(e->why), "%.300s: it would become too many arrays", from->name);
+		return -ENOTSUP;
+	}
+	for (uint64_t i = 0; i < count && !rc; i++)
+		rc = add_part(e, from, (uint32_t)i, layers);
+	return rc;
+}
+
+// The items become what `how` makes of them.
+static int make_parts(struct ckpt_export *e)
+{
+	struct ckpt_export_items *from = TAKE_PTR(e->items);
+	bool layers = false;
+	int rc = 0;
+
+	for (size_t i = 0; i < from->count && !layers; i++)
+		layers = can_unroll(e, &from->at[i]) && ckpt_choice_is_layer(from->at[i].name);
+	for (size_t i = 0; i < from->count; i++) {
+		if (!rc)
+			rc = add_parts(e, &from->at[i], layers);
+		item_done(&from->at[i]);
+	}
+	free(from->at);
+	free(from);
+	return !rc && !e->items ? -ENOENT : rc;
+}
+
 static int by_item_name(const void *one, const void *other)
 {
 	struct item *const *a = one, *const *b = other;
@@ -305,6 +372,8 @@ int ckpt_export_plan(struct ckpt_export *e)
 		rc = -ENOENT;
 	if (!rc && chooses)
 		rc = name_chosen(e);
+	if (!rc && e->how)
+		rc = make_parts(e);
 	if (!rc)
 		rc = check_names(e);
 	return rc ? rc : lay_out(e);
@@ -346,11 +415,8 @@ void ckpt_export_done(struct ckpt_export *e)
 
 	if (!c)
 		return;
-	for (size_t i = 0; i < c->count; i++) {
-		ckpt_expr_unref(c->at[i].expr);
-		free(c->at[i].name);
-		free(c->at[i].path);
-	}
+	for (size_t i = 0; i < c->count; i++)
+		item_done(&c->at[i]);
 	ckpt_layout_free(c->layout);
 	free(c->arrays);
 	free(c->at);

@@ -14,8 +14,8 @@
 // Memory: a run of elements, what reading it takes (expr.h), names and headers.
 #pragma once
 
-#include "core/array/expr.h"
 #include "core/array/write_target.h"
+#include "core/view/array_choice.h"
 #include "core/view/array_list.h"
 
 #define CKPT_EXPORT_WHY_MAX 512
@@ -29,6 +29,8 @@ struct ckpt_export {
 	uint64_t shard_bytes;                   // 0: as the format has it
 	enum ckpt_dtype dtype;                  // of floating arrays; NONE: their own
 	const char *const *only, *const * not ; // patterns (array_glob.h) that end with NULL; NULL: none
+	// Parts of the chosen arrays and other names for them: unroll, shard, renames and prefix (array_choice.h); NULL: none.
+	const struct ckpt_choice_how *how;
 	bool partial; // files that break rules of their formats are left out, else they are an error
 	// Each may be NULL:
 	const volatile int *stop; // not 0: end with -EINTR

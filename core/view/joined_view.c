@@ -53,8 +53,7 @@ static int make_arrays(const struct ckpt_array_choice *k, struct arrays *a)
 	for (size_t i = 0; i < count; i++) {
 		ckpt_array_choice_get(k, i, &chosen);
 		memcpy(shape, chosen.shape, chosen.ndim * sizeof(*shape));
-		a->at[i] = (struct ckpt_write_array){chosen.name, chosen.name, chosen.dtype, chosen.ndim,
-						     shape};
+		a->at[i] = (struct ckpt_write_array){chosen.name, chosen.name, chosen.dtype, chosen.ndim, shape};
 		shape += chosen.ndim;
 	}
 	return 0;

@@ -57,6 +57,33 @@ def test_hot_packed_and_mounted(mount, store, made, ckptfs, scratch):
     assert (scratch / "packed").stat().st_mode == (scratch / "mine").stat().st_mode
 
 
+def test_view_options_give_parts_and_other_names(mount, store, made, ckptfs, scratch):
+    trees.write(scratch / "names.json", json.dumps({"model.layers_1.w": "one", "model.safetensors:model.layers.0.bias": "bias"}).encode())
+    ckptfs("export", store, "1000", scratch / "a", "-f", "safetensors", "--only", "model.**", "--shard", "3of4", "--axis", "1", "--rename", scratch / "names.json", "--prefix", "p.")
+    found = load_file(scratch / "a/model.safetensors")
+    want = {"p.bias" if name == "model.layers.0.bias" else f"p.{name}": array[:, 150:225] for name, array in made.items() if name.startswith("model.")}
+    assert sorted(found) == sorted(want)
+    assert all(found[name].shape == array.shape and found[name].tobytes() == array.tobytes() for name, array in want.items())
+    view = load_file(mount / "1000/.views/only=model.**,shard=3of4,axis=1,prefix=p./model.safetensors")
+    assert view["p.model.layers.1.bias"].tobytes() == found["p.model.layers.1.bias"].tobytes()
+    ckptfs("export", store, "1000", scratch / "b", "-f", "npz", "--only", "scale", "--only", "counts", "--unroll", "1", "--dtype", "float32")
+    with np.load(scratch / "b/model.npz") as found:
+        assert set(found.files) == {"counts", *(f"scale.{i}" for i in range(4))}
+        assert np.array_equal(found["scale.3"], made["scale"][:, 3].astype(np.float32)) and np.array_equal(found["counts"], made["counts"])
+
+
+def test_wrong_view_options_are_usage(mount, store, made, ckptfs, scratch):
+    trees.write(scratch / "list.json", b"[1]")
+    trees.write(scratch / "twice.json", b'{"counts": "scale"}')
+    for options, says in [(["--shard", "5of4"], "3of8"), (["--axis", "0"], "--shard"), (["--shard", "1of2", "--axis", "x"], "no axis"), (["--unroll", "-1"], "no axis"),
+                          (["--rename", scratch / "absent.json"], "absent.json"), (["--rename", scratch / "list.json"], "no object of names")]:
+        tried = ckptfs("export", store, "1000", scratch / "out", "-f", "npz", *options, check=False)
+        assert tried.returncode == 2 and says in tried.stderr, (options, tried)
+    tried = ckptfs("export", store, "1000", scratch / "out", "-f", "npz", "--rename", scratch / "twice.json", check=False)
+    assert tried.returncode == 1 and "scale: two arrays have this name" in tried.stderr
+    assert not (scratch / "out").exists()
+
+
 def test_names_types_and_shards_are_chosen(mount, store, made, ckptfs, scratch):
     ckptfs("export", store, "1000", scratch / "a", "-f", "safetensors", "--only", "model.**", "--only", "counts", "--not", "**.bias", "--dtype", "bf16", "--shard-bytes", "100KiB")
     index = json.loads((scratch / "a/model.safetensors.index.json").read_text())
