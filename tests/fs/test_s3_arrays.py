@@ -61,6 +61,25 @@ def test_what_is_read_is_what_is_fetched(away, fault_proxy, model):
     assert fetched(fault_proxy)[0] == before, "sizes are known"
 
 
+def test_a_view_fetches_what_its_part_is_made_of(away, fault_proxy, model):
+    view = away / "1000/.views/only=layers.**,shard=2of4"
+    part = EACH // 4
+    assert os.stat(view / "layers.3.w.npy").st_size == part + 128
+    whole = os.stat(view / "model.safetensors").st_size
+    assert part * COUNT < whole < part * COUNT + 4096
+    headers, requests = fetched(fault_proxy)
+    assert headers <= 2 * 4 * MIB and requests <= 4, "a chunk of each file: sizes are known without the rest"
+    assert np.array_equal(np.load(view / "layers.3.w.npy"), model["layers.3.w"][part:2 * part])
+    now, _ = fetched(fault_proxy)
+    assert now - headers <= 2 * 4 * MIB, "a quarter of an array is in two chunks at most"
+    with open(view / "model.safetensors", "rb", buffering=0) as f:
+        os.posix_fadvise(f.fileno(), 0, 0, os.POSIX_FADV_RANDOM)
+        at = whole - part + 77_777
+        assert os.pread(f.fileno(), 1000, at) == model[f"layers.{COUNT - 1}.w"][part + 77_777:part + 78_777].tobytes()
+    after, _ = fetched(fault_proxy)
+    assert after - now <= 2 * 4 * MIB
+
+
 def test_who_waits_for_the_bucket_waits_alone(away, fault_proxy):
     here = away / "2000"
     here.mkdir()

@@ -143,6 +143,95 @@ START_TEST(what_is_too_much_is_let_go_and_whoever_has_it_keeps_it)
 }
 END_TEST
 
+static struct ckpt_array_dir *view_of(struct ckpt_step *step, const char *name)
+{
+	struct ckpt_array_dir *set;
+	struct ckpt_view_why why;
+
+	ck_ok(ckpt_array_cache_view(cache, step, name, false, &set, &why));
+	return set;
+}
+
+START_TEST(a_view_is_made_once_of_the_set_of_its_step)
+{
+	struct ckpt_step *step = saved("1000");
+	struct ckpt_array_dir *base = set_of(step), *view, *again, *other;
+	struct ckpt_view_why why;
+	struct ckpt_entry e;
+
+	ck_assert_int_eq(ckpt_array_cache_view(cache, step, "only=a", true, &view, &why), -EAGAIN);
+	view = view_of(step, "only=a");
+	ck_ok(ckpt_array_cache_view(cache, step, "only=a", true, &again, &why));
+	other = view_of(step, "only=b");
+	ck_assert_ptr_eq(view, again);
+	ck_assert_ptr_ne(view, other);
+	ck_assert_ptr_eq(ckpt_array_dir_base(view), base);
+	ck_assert_ptr_null(ckpt_array_dir_base(base));
+	ck_ok(ckpt_array_dir_entry(view, place(view, "a.npy"), &e));
+	ck_assert_uint_eq(e.bytes, 4096 + 128);
+	ck_assert_int_eq(ckpt_array_tree_find(ckpt_array_dir_tree(view), "b.npy", &(uint32_t){0}), -ENOENT);
+	ck_assert_uint_eq(ckpt_array_cache_views(cache), 2);
+	ckpt_array_dir_unref(base);
+	ckpt_array_dir_unref(view);
+	ckpt_array_dir_unref(again);
+	ckpt_array_dir_unref(other);
+	ckpt_step_unref(step);
+}
+END_TEST
+
+START_TEST(names_of_views_without_end_need_no_memory)
+{
+	struct ckpt_step *step = saved("1000"), *second = saved("2000");
+	struct ckpt_view_why why;
+	struct ckpt_array_dir *set, *base;
+	size_t one, all;
+	char name[64];
+
+	base = set_of(step);
+	one = ckpt_array_cache_held(cache);
+	for (int i = 1; i < 1000; i++) {
+		snprintf(name, sizeof(name), "shard=1of%d", i);
+		ckpt_array_dir_unref(view_of(step, name));
+		snprintf(name, sizeof(name), "only=absent%d", i);
+		ck_assert_int_eq(ckpt_array_cache_view(cache, step, name, false, &set, &why), -ENOENT);
+		ck_assert(*why.why && *why.hint);
+		ck_assert_uint_le(ckpt_array_cache_views(cache), CKPT_ARRAY_CACHE_VIEWS);
+	}
+	all = ckpt_array_cache_held(cache);
+	ck_assert_uint_eq(ckpt_array_cache_views(cache), CKPT_ARRAY_CACHE_VIEWS);
+	ck_assert_uint_lt(all - one, CKPT_ARRAY_CACHE_VIEWS * 4096);
+	set = set_of(step);
+	ck_assert_ptr_eq(set, base); // views went, and not what they are made of
+	ckpt_array_dir_unref(set);
+	ckpt_array_dir_unref(base);
+	ckpt_array_dir_unref(set_of(second));
+	ckpt_step_unref(step);
+	ckpt_step_unref(second);
+}
+END_TEST
+
+START_TEST(a_view_goes_with_the_set_that_it_is_made_of)
+{
+	struct ckpt_step *first = saved("1000"), *second = saved("2000");
+	struct ckpt_array_dir *view, *again;
+	struct ckpt_entry e;
+
+	ckpt_array_cache_free(cache);
+	cache = ckpt_array_cache_new(1);
+	view = view_of(first, "only=a");
+	again = view_of(first, "only=a");
+	ck_assert_ptr_eq(view, again); // the last one stays, with its base
+	ckpt_array_dir_unref(again);
+	ckpt_array_dir_unref(set_of(second));
+	ck_assert_uint_eq(ckpt_array_cache_views(cache), 0);
+	ck_ok(ckpt_array_dir_entry(view, place(view, "model.safetensors"), &e));
+	ck_assert_uint_gt(e.bytes, 4096);
+	ckpt_array_dir_unref(view);
+	ckpt_step_unref(first);
+	ckpt_step_unref(second);
+}
+END_TEST
+
 START_TEST(an_error_is_told_and_forgotten)
 {
 	struct ckpt_step *step = saved("1000");
@@ -502,6 +591,9 @@ int main(void)
 	tcase_add_test(t, who_asks_at_once_has_the_same_set);
 	tcase_add_test(t, nothing_is_read_for_who_cannot_wait);
 	tcase_add_test(t, what_is_too_much_is_let_go_and_whoever_has_it_keeps_it);
+	tcase_add_test(t, a_view_is_made_once_of_the_set_of_its_step);
+	tcase_add_test(t, names_of_views_without_end_need_no_memory);
+	tcase_add_test(t, a_view_goes_with_the_set_that_it_is_made_of);
 	tcase_add_test(t, an_error_is_told_and_forgotten);
 	tcase_add_test(t, a_version_has_a_set_of_its_own);
 	tcase_add_test(t, a_number_that_comes_again_has_a_set_of_its_own);
