@@ -102,7 +102,7 @@ static struct slot *leave_locked(struct slot *s)
 	return s;
 }
 
-// Takes a ready slot out of the list, for the caller to free.
+// Takes a ready slot out of the list, for the caller to free, or for its last user.
 static void take_out_locked(struct ckpt_array_cache *c, struct slot **at, struct slot **gone)
 {
 	struct slot *s = *at;
@@ -110,8 +110,11 @@ static void take_out_locked(struct ckpt_array_cache *c, struct slot **at, struct
 	*at = s->next;
 	c->bytes -= s->bytes;
 	c->views -= s->view != NULL;
-	s->next = *gone;
-	*gone = s;
+	s = leave_locked(s);
+	if (s) {
+		s->next = *gone;
+		*gone = s;
+	}
 }
 
 // The slot that was used last and its base stay; what is still wanted is ready and has no user but the list.
