@@ -4,6 +4,7 @@
 #include "core/base/util.h"
 
 #define STACK_BYTES ((size_t)8 << 20)
+#define MAKING_MAX 4 // views at once: their names come from outside, and each may take much memory until it is made
 
 // States: under way (set NULL, not failed), ready (set), failed. A slot is in the list while it is one of the first two. Invariants:
 //   1. Two slots of the list are not of one version and one view of it. The number of a version is not enough: the remote's log gives one to
@@ -28,6 +29,7 @@ struct ckpt_array_cache {
 	struct slot *first;
 	size_t bytes, bytes_max;
 	size_t views;
+	unsigned making; // views under way that have the memory for it
 };
 
 struct ckpt_array_cache *ckpt_array_cache_new(size_t bytes_max)
@@ -257,13 +259,26 @@ static bool end_making_locked(struct ckpt_array_cache *c, struct slot **at, stru
 	return true;
 }
 
+static void begin_view(struct ckpt_array_cache *c)
+{
+	LOCK_SCOPE(&c->lock);
+
+	while (c->making == MAKING_MAX)
+		ckpt_lock_wait(&c->made, &c->lock);
+	c->making++;
+}
+
 static int make(struct ckpt_array_cache *c, struct making *m, struct slot *s, struct ckpt_array_dir **ret_set,
 		struct ckpt_view_why *ret_why)
 {
-	int rc = make_set(m);
 	struct slot *gone, *mine = NULL, **at;
+	int rc;
 
+	if (m->view)
+		begin_view(c);
+	rc = make_set(m);
 	ckpt_lock_take(&c->lock);
+	c->making -= m->view != NULL;
 	at = &c->first;
 	while (*at != s)
 		at = &(*at)->next;
