@@ -6,6 +6,8 @@
 
 #include <assert.h>
 
+#define CAST_PART (UINT64_C(16) << 10) // elements
+
 enum kind { ARRAY, CAST, SLICE, TRANSPOSE, RESHAPE, PAD, CONCAT };
 
 struct ckpt_expr {
@@ -727,15 +729,21 @@ static int run_of_boxes(struct ckpt_expr_reader *r, const struct ckpt_expr *e, u
 	return rc;
 }
 
+// In parts that stay in the processor's cache between reading and casting.
 static int cast_run(struct ckpt_expr_reader *r, const struct ckpt_expr *e, uint64_t first, uint64_t count,
 		    uint8_t *into)
 {
 	const struct ckpt_expr *of = e->of[0];
-	uint8_t *elements = scratch_of(r, e, count, width_of(of));
-	int rc = elements ? read_run(r, of, first, count, elements) : -ENOMEM;
+	uint64_t each = of->kind == ARRAY ? MIN(count, CAST_PART) : count;
+	uint8_t *elements = scratch_of(r, e, each, width_of(of));
+	int rc = elements ? 0 : -ENOMEM;
 
-	if (!rc)
-		ckpt_cast(of->shape.dtype, e->shape.dtype, elements, (size_t)count, into);
+	for (uint64_t done = 0, part; done < count && !rc; done += part) {
+		part = MIN(each, count - done);
+		rc = read_run(r, of, first + done, part, elements);
+		if (!rc)
+			ckpt_cast(of->shape.dtype, e->shape.dtype, elements, (size_t)part, into + done * width_of(e));
+	}
 	return rc;
 }
 
