@@ -10,6 +10,7 @@
 
 #include <stdio.h>
 
+#define ADDED SIZE_MAX // an item that is of no catalog
 #define RUN_BYTES ((uint64_t)1 << 20)
 #define BLOCK_BYTES ((uint64_t)16 << 20) // of what is transposed
 
@@ -97,7 +98,7 @@ static int add_item(struct ckpt_export *e, const struct item *item)
 int ckpt_export_add(struct ckpt_export *e, const char *name, struct ckpt_expr *expr)
 {
 	CLEANUP_FREE char *copy = strdup(name), *path = export_path(name);
-	int rc = copy && path ? add_item(e, &(struct item){.name = copy, .path = path, .expr = expr}) : -ENOMEM;
+	int rc = copy && path ? add_item(e, &(struct item){.array = ADDED, .name = copy, .path = path, .expr = expr}) : -ENOMEM;
 
 	if (!rc) {
 		TAKE_PTR(copy);
@@ -261,7 +262,7 @@ static int add_part(struct ckpt_export *e, const struct item *from, uint32_t sli
 	struct ckpt_expr *part;
 	int rc;
 
-	if (e->catalog) {
+	if (from->array != ADDED) {
 		ckpt_catalog_get(e->catalog, from->array, &a);
 		if (asprintf(&full, "%s:%s", a.tree, a.name) < 0)
 			return -ENOMEM;
