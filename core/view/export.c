@@ -98,7 +98,8 @@ static int add_item(struct ckpt_export *e, const struct item *item)
 int ckpt_export_add(struct ckpt_export *e, const char *name, struct ckpt_expr *expr)
 {
 	CLEANUP_FREE char *copy = strdup(name), *path = export_path(name);
-	int rc = copy && path ? add_item(e, &(struct item){.array = ADDED, .name = copy, .path = path, .expr = expr}) : -ENOMEM;
+	int rc = copy && path ? add_item(e, &(struct item){.array = ADDED, .name = copy, .path = path, .expr = expr})
+			      : -ENOMEM;
 
 	if (!rc) {
 		TAKE_PTR(copy);
