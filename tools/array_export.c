@@ -148,6 +148,14 @@ int ckpt_array_export_read(struct ckpt_array_export *x, const struct ckpt_listin
 	return rc;
 }
 
+void ckpt_array_export_take(struct ckpt_array_export *x, const char *word, struct ckpt_step_arrays *arrays)
+{
+	x->word = word;
+	x->arrays = arrays;
+	x->of.only = x->only.at;
+	x->of.not = x->not .at;
+}
+
 static int fail(const struct ckpt_array_export *x, int rc)
 {
 	const char *why = *x->of.why ? x->of.why : strerror(-rc);
@@ -227,6 +235,8 @@ int ckpt_array_export_plan(struct ckpt_array_export *x)
 		return status;
 	if (!rc)
 		rc = ckpt_export_plan(&x->of);
+	if (rc == -ENOENT && x->some_stay)
+		return 0;
 	if (rc == -ENOENT)
 		return ckpt_fail(x->word, "`ckptfs arrays STORE STEP` lists the arrays of a step",
 				 "no array is chosen");
@@ -238,8 +248,11 @@ int ckpt_array_export_write(struct ckpt_array_export *x, int dirfd)
 	struct ckpt_write_target target = ckpt_write_folder(&dirfd);
 	char need[CKPT_SIZE_MAX], has[CKPT_SIZE_MAX];
 	uint64_t room, all;
-	int rc = ckpt_sys.room(dirfd, &room, &all);
+	int rc;
 
+	if (!x->of.array_count)
+		return 0;
+	rc = ckpt_sys.room(dirfd, &room, &all);
 	if (!rc && x->of.bytes > room)
 		return ckpt_fail(x->word, "--only and --not choose arrays", "the files take %s, and the disk has %s",
 				 ckpt_size_text(x->of.bytes, need), ckpt_size_text(room, has));

@@ -75,6 +75,7 @@ struct ckpt_array_export {
 	bool axis;        // --axis is there
 	json_t *renames;  // of --rename
 	const char *word; // the step, as the user called it
+	bool some_stay;   // arrays in files that stay as they are (of.skip), so that there may be nothing to write
 	struct ckpt_step_arrays *arrays;
 	json_t *left_out;
 };
@@ -86,6 +87,8 @@ int ckpt_array_export_option(struct ckpt_array_export *x, int key, char *arg);
 // The arrays of a step, or of the files below a path in it.
 int ckpt_array_export_read(struct ckpt_array_export *x, const struct ckpt_listing *l, const struct ckpt_operand *o,
 			   const char *word);
+// The same, of arrays that the caller has read, and whose owner it stays.
+void ckpt_array_export_take(struct ckpt_array_export *x, const char *word, struct ckpt_step_arrays *arrays);
 // Chooses and names, and applies the rules; where no format was asked for, it is that of the arrays, if they have one that is written here, else safetensors.
 int ckpt_array_export_plan(struct ckpt_array_export *x);
 // The files, into a directory that has none of them.

@@ -1,18 +1,23 @@
 // derive: arrays of a step become a new step of the same store.
 #include "tools/verb.h"
 
+#include "core/base/sys.h"
 #include "core/base/util.h"
 #include "tools/array_export.h"
 #include "tools/arrival.h"
+#include "tools/derive_side.h"
 #include "tools/new_step.h"
 #include "tools/output.h"
 #include "tools/progress.h"
 #include "tools/stop.h"
 
-enum { KEY_FORCE = 0x200 };
+#include <fcntl.h>
+
+enum { KEY_FORCE = 0x200, KEY_MERGE };
 
 static const struct argp_option options[] = {
 	CKPT_ARRAY_EXPORT_OPTIONS,
+	{"merge", KEY_MERGE, "STEP", 0, "also the arrays of this step whose names the first one does not give", 0},
 	{"force", KEY_FORCE, NULL, 0, "replace a step of this name; it goes to the trash in the same act", 0},
 	{0},
 };
@@ -20,38 +25,176 @@ static const struct argp_option options[] = {
 struct derive {
 	struct ckpt_array_export of;
 	struct ckpt_new_step step;
+	const char *merge; // the other step, or NULL
+	struct ckpt_derive_side first, second;
+	char *under; // what is written; "" or a folder that ends with "/"
 };
 
 static int on_option(int key, char *arg, void *input)
 {
 	struct derive *v = input;
 
-	if (key != KEY_FORCE)
+	switch (key) {
+	case KEY_FORCE:
+		v->step.force = true;
+		return 0;
+	case KEY_MERGE:
+		v->merge = arg;
+		return 0;
+	default:
 		return ckpt_array_export_option(&v->of, key, arg);
-	v->step.force = true;
-	return 0;
+	}
+}
+
+// --- Places -----------------------------------------------------------------------------------------------------------------
+
+// The path of a file that stays is one of those that a writer of this format makes at the top (core/array/write.h).
+static bool is_taken(const char *format, const char *path)
+{
+	if (!strcmp(format, "safetensors"))
+		return !strncmp(path, "model", 5) && !strchr(path, '/');
+	if (!strcmp(format, "npz"))
+		return !strcmp(path, "model.npz");
+	if (!strcmp(format, "torch"))
+		return !strcmp(path, "model.pt") || !strncmp(path, "pytorch_model", 13);
+	if (!strcmp(format, "dcp"))
+		return !strcmp(path, ".metadata") || !strncmp(path, "__0_", 4);
+	return strcmp(format, "npy") != 0; // zarr: the folder is a group of its own
+}
+
+static bool any_taken(const struct ckpt_derive_side *s, const char *format)
+{
+	for (size_t i = 0; i < s->whole.count; i++)
+		if (!*s->under && is_taken(format, s->whole.files[i]))
+			return true;
+	return false;
+}
+
+static bool has_below(const struct ckpt_derive_side *s, const char *dir)
+{
+	size_t len = strlen(dir);
+
+	for (size_t i = 0; i < s->whole.count; i++) {
+		const char *path = s->whole.files[i];
+
+		if (!*s->under && !strncmp(path, dir, len) && (path[len] == '/' || !path[len]))
+			return true;
+	}
+	return false;
+}
+
+// A folder in which no file that stays is: "NAME/", "NAME-2/" ...
+static char *free_folder(const struct derive *v, const char *name)
+{
+	char *dir = ckpt_text("%s", name);
+
+	for (unsigned n = 2; has_below(&v->first, dir) || has_below(&v->second, dir); n++) {
+		free(dir);
+		dir = ckpt_text("%s-%u", name, n);
+	}
+	name = dir;
+	dir = ckpt_text("%s/", name);
+	free((char *)name);
+	return dir;
+}
+
+static bool have_same_path(const struct ckpt_derive_side *a, const struct ckpt_derive_side *b)
+{
+	size_t i = 0, k = 0;
+
+	while (i < a->whole.count && k < b->whole.count) {
+		int order = strcmp(a->whole.files[i], b->whole.files[k]);
+
+		if (!order)
+			return true;
+		i += order < 0;
+		k += order > 0;
+	}
+	return false;
+}
+
+// Files of one name in both steps: those of the second are in a folder that is called like it. What is written is beside what stays, or in a folder.
+static void find_places(struct derive *v)
+{
+	const char *leaf = v->merge && strrchr(v->merge, '/') ? strrchr(v->merge, '/') + 1 : v->merge;
+
+	if (have_same_path(&v->first, &v->second)) {
+		free(v->second.under);
+		v->second.under = NULL;
+		v->second.under = free_folder(v, *leaf ? leaf : "merged");
+	}
+	if (any_taken(&v->first, v->of.of.format) || any_taken(&v->second, v->of.of.format))
+		v->under = free_folder(v, "derived");
+}
+
+// --- Filling ----------------------------------------------------------------------------------------------------------------
+
+static int write_rest(struct derive *v, int dirfd)
+{
+	CLEANUP_FD int under = -1;
+	int rc;
+
+	if (!v->of.of.array_count || !v->under)
+		return ckpt_array_export_write(&v->of, dirfd);
+	v->under[strlen(v->under) - 1] = '\0';
+	rc = ckpt_sys.mkdir(dirfd, v->under, 0777);
+	under = rc ? rc : ckpt_sys.open(dirfd, v->under, O_RDONLY | O_DIRECTORY, 0);
+	return under < 0 ? ckpt_fail_errno(v->under, NULL, under) : ckpt_array_export_write(&v->of, under);
 }
 
 static int fill(void *arg, int dirfd)
 {
 	struct derive *v = arg;
-	int rc;
+	int rc = ckpt_derive_side_share(&v->first, dirfd);
 
+	if (!rc)
+		rc = ckpt_derive_side_share(&v->second, dirfd);
+	if (rc)
+		return rc;
 	ckpt_progress_start("deriving", v->of.of.bytes, 1);
-	rc = ckpt_array_export_write(&v->of, dirfd);
+	rc = write_rest(v, dirfd);
 	ckpt_progress_stop();
 	return rc;
+}
+
+// The one format of all arrays; NULL: there are several.
+static const char *format_of(const struct derive *v)
+{
+	const struct ckpt_derive_side *sides[] = {&v->first, &v->second};
+	const char *found = v->of.of.array_count ? v->of.of.format : NULL;
+
+	for (size_t k = 0; k < ARRAY_LEN(sides); k++) {
+		const struct ckpt_catalog *c =
+			sides[k]->arrays ? ckpt_step_arrays_catalog(sides[k]->arrays) : NULL;
+
+		for (size_t i = 0; c && i < ckpt_catalog_count(c); i++) {
+			struct ckpt_catalog_array a;
+
+			ckpt_catalog_get(c, i, &a);
+			if (!sides[k]->whole.stays[i])
+				continue;
+			if (found && strcmp(found, a.format))
+				return NULL;
+			found = a.format;
+		}
+	}
+	return found;
 }
 
 static int print(const struct derive *v)
 {
 	const struct ckpt_export *e = &v->of.of;
+	const struct ckpt_derive_side *a = &v->first, *b = &v->second;
 
 	if (ckpt_output.json)
-		ckpt_output_json(ckpt_need(json_pack("{s:o, s:s, s:I, s:I, s:I, s:O}", "step",
-						     ckpt_json_text(v->step.name), "format", e->format, "arrays",
-						     (json_int_t)e->array_count, "files", (json_int_t)e->file_count,
-						     "bytes", (json_int_t)e->bytes, "left_out", v->of.left_out)));
+		ckpt_output_json(ckpt_need(json_pack(
+			"{s:o, s:s?, s:I, s:I, s:I, s:I, s:I, s:O}", "step", ckpt_json_text(v->step.name), "format",
+			format_of(v), "arrays", (json_int_t)(e->array_count + a->array_count + b->array_count), "files",
+			(json_int_t)((e->array_count ? e->file_count : 0) + a->whole.count + b->whole.count), "bytes",
+			(json_int_t)(e->bytes + a->bytes + b->bytes), "shared_files",
+			(json_int_t)(a->whole.count + b->whole.count), "shared_bytes",
+			(json_int_t)(a->bytes + b->bytes - a->copied_bytes - b->copied_bytes), "left_out",
+			v->of.left_out)));
 	return 0;
 }
 
@@ -70,6 +213,38 @@ static int make(struct derive *v)
 	return rc ? rc : print(v);
 }
 
+// --- The plan ---------------------------------------------------------------------------------------------------------------
+
+static int read_sides(struct derive *v, const struct ckpt_listing *l, const struct ckpt_operand *o)
+{
+	int rc = ckpt_derive_side_read(&v->first, l, o, o->steps[0]);
+
+	if (!rc)
+		ckpt_array_export_take(&v->of, o->steps[0], v->first.arrays);
+	if (!rc)
+		rc = ckpt_derive_side_choose(&v->first, &v->of.of, NULL);
+	if (!rc)
+		rc = ckpt_derive_side_find_whole(&v->first, &v->of.of, v->of.of.format);
+	if (rc || !v->merge)
+		return rc;
+	rc = ckpt_derive_side_read(&v->second, l, o, v->merge);
+	if (!rc)
+		rc = ckpt_derive_side_choose(&v->second, &v->of.of, &v->first);
+	return rc ? rc : ckpt_derive_side_find_whole(&v->second, &v->of.of, v->of.of.format);
+}
+
+static int plan(struct derive *v)
+{
+	int rc;
+
+	v->of.some_stay = v->first.array_count || v->second.array_count;
+	v->of.of.skip = v->first.whole.stays;
+	rc = ckpt_array_export_plan(&v->of);
+	if (!rc)
+		find_places(v);
+	return rc;
+}
+
 static int run(struct derive *v, const struct ckpt_operand *o)
 {
 	struct ckpt_listing l;
@@ -77,12 +252,16 @@ static int run(struct derive *v, const struct ckpt_operand *o)
 
 	if (rc)
 		return rc;
-	rc = ckpt_array_export_read(&v->of, &l, o, o->steps[0]);
+	rc = read_sides(v, &l, o);
 	if (!rc)
-		rc = ckpt_array_export_plan(&v->of);
+		rc = plan(v);
 	if (!rc)
 		rc = make(v);
+	v->of.arrays = NULL; // the first side's
 	ckpt_array_export_done(&v->of);
+	ckpt_derive_side_done(&v->first);
+	ckpt_derive_side_done(&v->second);
+	free(v->under);
 	ckpt_listing_close(&l);
 	return rc;
 }

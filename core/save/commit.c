@@ -360,6 +360,10 @@ static void complain_of_scan(struct attempt *a, int error)
 	case -ENAMETOOLONG:
 		complain(a, error, "rename it, then complete the step again", "a name that a step cannot have", path);
 		break;
+	case -ESTALE:
+		complain(a, error, "`ckptfs abort` it, then derive it again",
+			 "the step that a file shares its chunks with is gone, or was changed", path);
+		break;
 	case -E2BIG:
 		if (a->scan.blamed_xattrs)
 			complain(a, error, "remove some, then complete the step again",

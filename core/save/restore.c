@@ -2,12 +2,10 @@
 
 #include "core/base/util.h"
 #include "core/cold/file.h"
-#include "core/cold/pack.h"
-#include "core/cold/pack_pins.h"
 #include "core/record/event.h"
 #include "core/save/edit.h"
+#include "core/save/pack_hold.h"
 #include "core/save/version.h"
-#include "core/state/condemned.h"
 #include "core/step/amending.h"
 #include "core/step/errlog.h"
 #include "core/step/older.h"
@@ -25,57 +23,9 @@ struct elsewhere {
 struct restoring {
 	struct ckpt_edit edit;
 	struct elsewhere *elsewhere; // by index in edit.m
-	struct ckpt_manifest **held; // whose packs are pinned; the first is edit.m
-	size_t held_count, held_cap;
+	// No collection removes what is held, and no cooling a raw file while the lock of all acts is held. The first is edit.m.
+	struct ckpt_pack_hold packs;
 };
-
-// No collection removes what is pinned, and no cooling a raw file while the lock of all acts is held.
-static int hold_pack(struct ckpt_store *s, const struct ckpt_pack *pack)
-{
-	char key[CKPT_PACK_KEY_MAX];
-	struct ckpt_object object;
-	int rc;
-
-	if (ckpt_journal_pack_condemned(s->journal, pack->id))
-		return -ENODATA; // it is gone from the remote, or about to go
-	rc = ckpt_pack_pin(*ckpt_pack_pins_of(s), pack->id);
-	if (rc)
-		return rc == -ESTALE ? -ENODATA : rc;
-	ckpt_pack_key(pack->id, key);
-	rc = ckpt_objects_head(s->objects, key, &object);
-	if (rc)
-		ckpt_pack_unpin(*ckpt_pack_pins_of(s), pack->id);
-	return rc == -ENOENT ? -ENODATA : rc;
-}
-
-static void let_go(struct ckpt_store *s, const struct ckpt_manifest *m, uint32_t held)
-{
-	while (held) {
-		struct ckpt_pack pack;
-
-		ckpt_manifest_pack(m, --held, &pack);
-		ckpt_pack_unpin(*ckpt_pack_pins_of(s), pack.id);
-	}
-}
-
-static int hold_packs(struct restoring *r, struct ckpt_manifest *m)
-{
-	struct ckpt_store *s = r->edit.step->store;
-	uint32_t held = 0;
-	int rc = ckpt_grow((void **)&r->held, &r->held_cap, r->held_count + 1, sizeof(struct ckpt_manifest *));
-
-	for (; held < ckpt_manifest_pack_count(m) && !rc; held += !rc) {
-		struct ckpt_pack pack;
-
-		ckpt_manifest_pack(m, held, &pack);
-		rc = hold_pack(s, &pack);
-	}
-	if (rc)
-		let_go(s, m, held);
-	else
-		r->held[r->held_count++] = ckpt_manifest_ref(m);
-	return rc;
-}
 
 // -ENODATA: its bytes are nowhere.
 static int find_packed(struct restoring *r, uint32_t index)
@@ -84,20 +34,22 @@ static int find_packed(struct restoring *r, uint32_t index)
 	struct elsewhere *e = &r->elsewhere[index];
 	int rc;
 
-	for (size_t i = 1; i < r->held_count; i++)
-		if (!ckpt_file_find_same(d->step, d->m, index, r->held[i], &e->index)) {
-			e->m = ckpt_manifest_ref(r->held[i]);
+	for (size_t i = 1; i < r->packs.count; i++)
+		if (!ckpt_file_find_same(d->step, d->m, index, r->packs.held[i], &e->index)) {
+			e->m = ckpt_manifest_ref(r->packs.held[i]);
 			return 0;
 		}
 	rc = ckpt_file_find_packed(d->step, d->m, index, &e->m, &e->index);
-	return rc ? (rc == -ENOENT ? -ENODATA : rc) : hold_packs(r, e->m);
+	return rc ? (rc == -ENOENT ? -ENODATA : rc) : ckpt_pack_hold_add(&r->packs, e->m);
 }
 
 static int find_bytes(struct restoring *r)
 {
 	struct ckpt_manifest *m = r->edit.m;
-	int rc = hold_packs(r, m);
+	int rc;
 
+	r->packs.store = r->edit.step->store;
+	rc = ckpt_pack_hold_add(&r->packs, m);
 	r->elsewhere = ckpt_calloc(ckpt_manifest_count(m), sizeof(*r->elsewhere));
 	if (!rc && !r->elsewhere)
 		rc = -ENOMEM;
@@ -128,13 +80,7 @@ static void restoring_done(struct restoring *r)
 {
 	for (uint32_t i = 0; r->elsewhere && i < ckpt_manifest_count(r->edit.m); i++)
 		ckpt_manifest_unref(r->elsewhere[i].m);
-	while (r->held_count) {
-		struct ckpt_manifest *m = r->held[--r->held_count];
-
-		let_go(r->edit.step->store, m, ckpt_manifest_pack_count(m));
-		ckpt_manifest_unref(m);
-	}
-	free(r->held);
+	ckpt_pack_hold_done(&r->packs);
 	free(r->elsewhere);
 	ckpt_edit_done(&r->edit);
 }

@@ -5,8 +5,10 @@
 #include "core/profile/format.h"
 #include "core/save/copy.h"
 #include "core/save/share.h"
+#include "core/save/share_chunks.h"
 #include "core/save/stage.h"
 #include "core/step/amending.h"
+#include "core/step/attributes.h"
 #include "core/step/reopened.h"
 #include "core/step/store.h"
 #include "core/step/torn.h"
@@ -156,6 +158,48 @@ static bool is_cut_off(const struct walk *w, int fd, const char *name, const str
 	return attempt_ns && time_ns(stx->stx_ctime) < attempt_ns && ckpt_format_check(fd, name) == -EINVAL;
 }
 
+// The number is that of the file that stands for it, which is no raw file of the version.
+static int add_chunks(struct walk *w, const struct ckpt_shared_chunks *of, const char *name, uint32_t parent,
+		      const struct statx *stx)
+{
+	char raw[CKPT_AMENDING_RAW_MAX];
+	struct ckpt_seal seal;
+	struct ckpt_entry e;
+	uint32_t handle;
+	int rc = ckpt_amending_raw_name(raw);
+
+	ckpt_manifest_entry(of->m, of->index, &e);
+	ckpt_attributes_apply(of->step, of->m, &e);
+	e.name = name;
+	e.ino = ckpt_store_ino(stx);
+	e.nlink = 1;
+	e.conflict = false;
+	e.raw_path = raw;
+	if (!rc)
+		rc = ckpt_manifest_writer_session(w->scan->manifest, w->scan->step->session, &e.session);
+	if (!rc)
+		rc = ckpt_manifest_writer_add(w->scan->manifest, parent, &e, &handle);
+	if (!rc)
+		rc = ckpt_attributes_write(of->step, of->m, &e, w->scan->manifest, handle);
+	if (!rc && !ckpt_manifest_seal(of->m, of->index, &seal))
+		rc = -ESTALE;
+	return rc ? rc : ckpt_manifest_writer_copy_seal(w->scan->manifest, handle, of->m, &seal);
+}
+
+// -ENODATA: it is an ordinary file.
+static int add_shared_chunks(struct walk *w, int fd, const char *name, uint32_t parent, const struct statx *stx)
+{
+	struct ckpt_shared_chunks of;
+	int rc = stx->stx_size ? -ENODATA
+			       : ckpt_share_chunks_find(w->scan->step->store, fd, &w->scan->packs, &of);
+
+	if (rc)
+		return rc;
+	rc = add_chunks(w, &of, name, parent, stx);
+	ckpt_shared_chunks_done(&of);
+	return rc;
+}
+
 static int add_file(struct walk *w, int dirfd, const char *name, uint32_t parent)
 {
 	struct ckpt_scan *scan = w->scan;
@@ -167,6 +211,9 @@ static int add_file(struct walk *w, int dirfd, const char *name, uint32_t parent
 	int rc = fd < 0 ? fd : stat_fd(fd, &stx);
 
 	if (rc)
+		return rc;
+	rc = add_shared_chunks(w, fd, name, parent, &stx);
+	if (rc != -ENODATA)
 		return rc;
 	if (is_late(scan, ckpt_store_ino(&stx)))
 		return ckpt_amending_expect(scan->step, w->path, ckpt_store_ino(&stx), fd);
@@ -345,6 +392,7 @@ int ckpt_scan_run(struct ckpt_scan *scan)
 	if (!w)
 		return -ENOMEM;
 	w->scan = scan;
+	scan->packs.store = scan->step->store;
 	rc = ckpt_reopen_conflicts(scan->step, &w->was);
 	if (!rc)
 		rc = run(w);
@@ -362,6 +410,7 @@ static void free_list(struct ckpt_unsynced *list, size_t count)
 void ckpt_scan_done(struct ckpt_scan *scan)
 {
 	ckpt_manifest_writer_free(scan->manifest);
+	ckpt_pack_hold_done(&scan->packs);
 	free_list(scan->files, scan->file_count);
 	free_list(scan->dirs, scan->dir_count);
 	free_list(scan->left_out, scan->left_out_count);

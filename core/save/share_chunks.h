@@ -1,0 +1,26 @@
+// Files of a committed step that are chunks in packs, in a staged step: its commit names the same chunks, and no byte of them is read.
+//
+// Until the commit an empty file stands in the staged step, which only its owner may open. It says in an extended attribute which bytes
+// are meant: the session of the step that has them, their SHA-256, and the path. It never is a raw file of the version: the entry names
+// another place for that.
+//
+// Threads: any. Blocks on the disk, and _find on the store, which is asked for the packs.
+#pragma once
+
+#include "core/save/pack_hold.h"
+#include "core/step/step.h"
+
+// The file with this index in m, the manifest of a version of step, gets that place below dirfd. -EXDEV: it is no chunks, or the current version of
+// the step has other bytes there; -EEXIST; ...
+int ckpt_share_chunks(struct ckpt_step *step, struct ckpt_manifest *m, uint32_t index, int dirfd, const char *path);
+
+struct ckpt_shared_chunks {
+	struct ckpt_step *step;
+	struct ckpt_manifest *m; // references
+	uint32_t index;
+};
+
+// What the file that is open at fd stands for, whose packs are held from then on. -ENODATA: it is an ordinary file. -ESTALE: the step that has the
+// bytes, or its packs, are gone meanwhile; -ENOMEM, ...
+int ckpt_share_chunks_find(struct ckpt_store *s, int fd, struct ckpt_pack_hold *hold, struct ckpt_shared_chunks *ret_of);
+void ckpt_shared_chunks_done(struct ckpt_shared_chunks *of);
