@@ -128,6 +128,19 @@ void ckpt_array_export_done(struct ckpt_array_export *x)
 	*x = (struct ckpt_array_export){0};
 }
 
+void ckpt_array_export_take(struct ckpt_array_export *x, const char *word, struct ckpt_step_arrays *arrays,
+			    const bool *skip)
+{
+	x->word = word;
+	x->arrays = arrays;
+	x->of.catalog = ckpt_step_arrays_catalog(arrays);
+	x->of.files = ckpt_step_arrays_files(arrays);
+	x->of.skip = skip;
+	x->of.how = x->how.shards || x->how.unroll || x->how.renames || x->how.prefix ? &x->how : NULL;
+	x->of.only = skip ? NULL : x->only.at;
+	x->of.not = skip ? NULL : x->not .at;
+}
+
 int ckpt_array_export_read(struct ckpt_array_export *x, const struct ckpt_listing *l, const struct ckpt_operand *o,
 			   const char *word)
 {
@@ -140,20 +153,14 @@ int ckpt_array_export_read(struct ckpt_array_export *x, const struct ckpt_listin
 	if (rc)
 		return rc;
 	rc = ckpt_step_arrays_read(step, m, path, &x->arrays);
+	if (!rc)
+		ckpt_array_export_take(x, word, x->arrays, NULL);
 	if (rc)
 		rc = ckpt_fail(word, "`ckptfs ls STORE STEP` lists its files; `ckptfs verify` says what is damaged",
 			       "its arrays cannot be read: %s", strerror(-rc));
 	ckpt_manifest_unref(m);
 	ckpt_step_unref(step);
 	return rc;
-}
-
-void ckpt_array_export_take(struct ckpt_array_export *x, const char *word, struct ckpt_step_arrays *arrays)
-{
-	x->word = word;
-	x->arrays = arrays;
-	x->of.only = x->only.at;
-	x->of.not = x->not .at;
 }
 
 static int fail(const struct ckpt_array_export *x, int rc)
@@ -190,7 +197,7 @@ static int apply_rules(struct ckpt_array_export *x, int *ret_status)
 {
 	struct ckpt_array_rules_telling telling = {.note = note, .arg = x};
 	struct ckpt_array_list list = {0};
-	int rc = ckpt_export_choose(&x->of, &list);
+	int rc = ckpt_export_list(&x->of, &list);
 
 	if (!rc) {
 		rc = ckpt_array_rules_apply(x->rules, &list, &telling);
@@ -202,22 +209,13 @@ static int apply_rules(struct ckpt_array_export *x, int *ret_status)
 		rc = ckpt_array_list_cast(&list, x->of.dtype);
 	if (!rc)
 		rc = add_all(x, &list);
+	x->of.catalog = NULL; // the plan takes these, and no others
 	ckpt_array_list_done(&list);
 	return rc;
 }
 
-int ckpt_array_export_plan(struct ckpt_array_export *x)
+static void tell_faults(struct ckpt_array_export *x)
 {
-	int rc, status = 0;
-
-	if (x->axis && !x->how.shards)
-		return ckpt_usage("--axis", "for example --shard 3of8 --axis 0", "stands without --shard");
-	if (x->how.shards || x->how.unroll || x->how.renames || x->how.prefix)
-		x->of.how = &x->how;
-	x->of.only = x->only.at;
-	x->of.not = x->not .at;
-	x->of.catalog = ckpt_step_arrays_catalog(x->arrays);
-	x->of.files = ckpt_step_arrays_files(x->arrays);
 	for (size_t i = 0; i < ckpt_catalog_faults(x->of.catalog); i++) {
 		struct ckpt_catalog_fault f;
 
@@ -228,6 +226,24 @@ int ckpt_array_export_plan(struct ckpt_array_export *x)
 					      ckpt_need(json_pack("{s:o, s:n, s:o}", "tree", ckpt_json_text(f.file),
 								  "name", "why", ckpt_json_text(f.reason))));
 	}
+}
+
+int ckpt_array_export_choose(struct ckpt_array_export *x)
+{
+	int rc;
+
+	tell_faults(x);
+	rc = ckpt_export_choose(&x->of);
+	return rc ? fail(x, rc) : 0;
+}
+
+int ckpt_array_export_plan(struct ckpt_array_export *x)
+{
+	int rc, status = 0;
+
+	if (x->axis && !x->how.shards)
+		return ckpt_usage("--axis", "for example --shard 3of8 --axis 0", "stands without --shard");
+	tell_faults(x);
 	if (!x->of.format)
 		x->of.format = ckpt_export_format_of(&x->of);
 	rc = x->rules ? apply_rules(x, &status) : 0;

@@ -87,8 +87,11 @@ int ckpt_array_export_option(struct ckpt_array_export *x, int key, char *arg);
 // The arrays of a step, or of the files below a path in it.
 int ckpt_array_export_read(struct ckpt_array_export *x, const struct ckpt_listing *l, const struct ckpt_operand *o,
 			   const char *word);
-// The same, of arrays that the caller has read, and whose owner it stays.
-void ckpt_array_export_take(struct ckpt_array_export *x, const char *word, struct ckpt_step_arrays *arrays);
+// The same, of arrays that the caller has read, and whose owner it stays: those that the options choose; with skip, by array, all but these.
+void ckpt_array_export_take(struct ckpt_array_export *x, const char *word, struct ckpt_step_arrays *arrays,
+			    const bool *skip);
+// They are chosen now; others are taken for the plan.
+int ckpt_array_export_choose(struct ckpt_array_export *x);
 // Chooses and names, and applies the rules; where no format was asked for, it is that of the arrays, if they have one that is written here, else safetensors.
 int ckpt_array_export_plan(struct ckpt_array_export *x);
 // The files, into a directory that has none of them.

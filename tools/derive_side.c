@@ -35,6 +35,7 @@ void ckpt_derive_side_done(struct ckpt_derive_side *s)
 	ckpt_manifest_unref(s->m);
 	ckpt_step_unref(s->step);
 	free(s->chosen);
+	free(s->skipped);
 	free(s->under);
 	*s = (struct ckpt_derive_side){0};
 }
@@ -129,8 +130,11 @@ int ckpt_derive_side_find_whole(struct ckpt_derive_side *s, const struct ckpt_ex
 		return ckpt_fail_errno(s->word, NULL, rc);
 	for (size_t i = 0; i < s->whole.count; i++)
 		s->bytes += file_bytes(s, s->whole.files[i]);
-	for (size_t i = 0; i < ckpt_catalog_count(c); i++)
+	s->skipped = ckpt_need(ckpt_calloc(ckpt_catalog_count(c) + 1, sizeof(*s->skipped)));
+	for (size_t i = 0; i < ckpt_catalog_count(c); i++) {
 		s->array_count += s->whole.stays[i];
+		s->skipped[i] = s->whole.stays[i] || !s->chosen[i];
+	}
 	return 0;
 }
 

@@ -14,7 +14,8 @@ struct ckpt_derive_side {
 	struct ckpt_step *step;
 	struct ckpt_manifest *m;
 	struct ckpt_step_arrays *arrays;
-	bool *chosen; // by array of its catalog
+	bool *chosen;  // by array of its catalog
+	bool *skipped; // the others, and those that stay
 	struct ckpt_whole whole;
 	char *under; // of its files, in the new step: "", or "NAME/"
 	// Of the files that stay:

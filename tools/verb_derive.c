@@ -1,6 +1,7 @@
 // derive: arrays of a step become a new step of the same store.
 #include "tools/verb.h"
 
+#include "core/array/write.h"
 #include "core/base/sys.h"
 #include "core/base/util.h"
 #include "tools/array_export.h"
@@ -119,12 +120,56 @@ static void find_places(struct derive *v)
 	const char *leaf = v->merge && strrchr(v->merge, '/') ? strrchr(v->merge, '/') + 1 : v->merge;
 
 	if (have_same_path(&v->first, &v->second)) {
+		char *under = free_folder(v, *leaf ? leaf : "merged");
+
 		free(v->second.under);
-		v->second.under = NULL;
-		v->second.under = free_folder(v, *leaf ? leaf : "merged");
+		v->second.under = under;
 	}
 	if (any_taken(&v->first, v->of.of.format) || any_taken(&v->second, v->of.of.format))
 		v->under = free_folder(v, "derived");
+}
+
+// --- Formats ----------------------------------------------------------------------------------------------------------------
+
+// The one format of the arrays that stay, or of those that do not. 0: there is no such array; -1: there are several formats.
+static int one_format(const struct derive *v, bool stay, const char **found)
+{
+	const struct ckpt_derive_side *sides[] = {&v->first, &v->second};
+
+	for (size_t k = 0; k < ARRAY_LEN(sides); k++) {
+		const struct ckpt_catalog *c = sides[k]->arrays ? ckpt_step_arrays_catalog(sides[k]->arrays) : NULL;
+
+		for (size_t i = 0; c && i < ckpt_catalog_count(c); i++) {
+			struct ckpt_catalog_array a;
+
+			ckpt_catalog_get(c, i, &a);
+			if (stay ? !sides[k]->whole.stays[i] : sides[k]->skipped[i] || !a.dtype)
+				continue;
+			if (*found && strcmp(*found, a.format))
+				return -1;
+			*found = a.format;
+		}
+	}
+	return *found != NULL;
+}
+
+static const char *written_format(const struct derive *v)
+{
+	const char *found = NULL;
+
+	if (one_format(v, false, &found) > 0)
+		for (size_t i = 0; ckpt_write_format(i); i++)
+			if (!strcmp(ckpt_write_format(i), found))
+				return ckpt_write_format(i);
+	return "safetensors";
+}
+
+// NULL: there are several.
+static const char *format_of(const struct derive *v)
+{
+	const char *found = v->of.of.array_count ? v->of.of.format : NULL;
+
+	return one_format(v, true, &found) < 0 ? NULL : found;
 }
 
 // --- Filling ----------------------------------------------------------------------------------------------------------------
@@ -155,30 +200,6 @@ static int fill(void *arg, int dirfd)
 	rc = write_rest(v, dirfd);
 	ckpt_progress_stop();
 	return rc;
-}
-
-// The one format of all arrays; NULL: there are several.
-static const char *format_of(const struct derive *v)
-{
-	const struct ckpt_derive_side *sides[] = {&v->first, &v->second};
-	const char *found = v->of.of.array_count ? v->of.of.format : NULL;
-
-	for (size_t k = 0; k < ARRAY_LEN(sides); k++) {
-		const struct ckpt_catalog *c =
-			sides[k]->arrays ? ckpt_step_arrays_catalog(sides[k]->arrays) : NULL;
-
-		for (size_t i = 0; c && i < ckpt_catalog_count(c); i++) {
-			struct ckpt_catalog_array a;
-
-			ckpt_catalog_get(c, i, &a);
-			if (!sides[k]->whole.stays[i])
-				continue;
-			if (found && strcmp(found, a.format))
-				return NULL;
-			found = a.format;
-		}
-	}
-	return found;
 }
 
 static int print(const struct derive *v)
@@ -215,16 +236,27 @@ static int make(struct derive *v)
 
 // --- The plan ---------------------------------------------------------------------------------------------------------------
 
+static bool chooses_any(const struct ckpt_derive_side *s)
+{
+	for (size_t i = 0; i < ckpt_catalog_count(ckpt_step_arrays_catalog(s->arrays)); i++)
+		if (s->chosen[i])
+			return true;
+	return false;
+}
+
 static int read_sides(struct derive *v, const struct ckpt_listing *l, const struct ckpt_operand *o)
 {
 	int rc = ckpt_derive_side_read(&v->first, l, o, o->steps[0]);
 
-	if (!rc)
-		ckpt_array_export_take(&v->of, o->steps[0], v->first.arrays);
-	if (!rc)
-		rc = ckpt_derive_side_choose(&v->first, &v->of.of, NULL);
+	if (rc)
+		return rc;
+	ckpt_array_export_take(&v->of, o->steps[0], v->first.arrays, NULL);
+	rc = ckpt_derive_side_choose(&v->first, &v->of.of, NULL);
 	if (!rc)
 		rc = ckpt_derive_side_find_whole(&v->first, &v->of.of, v->of.of.format);
+	if (!rc && !chooses_any(&v->first))
+		rc = ckpt_fail(v->first.word, "`ckptfs arrays STORE STEP` lists the arrays of a step",
+			       "no array is chosen");
 	if (rc || !v->merge)
 		return rc;
 	rc = ckpt_derive_side_read(&v->second, l, o, v->merge);
@@ -233,13 +265,21 @@ static int read_sides(struct derive *v, const struct ckpt_listing *l, const stru
 	return rc ? rc : ckpt_derive_side_find_whole(&v->second, &v->of.of, v->of.of.format);
 }
 
+// The faults of the first step count where the options choose what they are about.
 static int plan(struct derive *v)
 {
-	int rc;
+	int rc = 0;
 
 	v->of.some_stay = v->first.array_count || v->second.array_count;
-	v->of.of.skip = v->first.whole.stays;
-	rc = ckpt_array_export_plan(&v->of);
+	if (!v->of.of.format)
+		v->of.of.format = written_format(v);
+	v->of.of.skip = v->first.skipped;
+	if (v->merge) {
+		rc = ckpt_array_export_choose(&v->of);
+		ckpt_array_export_take(&v->of, v->merge, v->second.arrays, v->second.skipped);
+	}
+	if (!rc)
+		rc = ckpt_array_export_plan(&v->of);
 	if (!rc)
 		find_places(v);
 	return rc;
@@ -274,12 +314,23 @@ int ckpt_verb_derive(int argc, char **argv)
 		       "that are "
 		       "chosen are read. The format is that of the arrays, if all have one that can be written, else "
 		       "safetensors.\v"
-		       "Only arrays go into the new step, no other files. A GLOB is over names: `*` stops at `.` and "
-		       "`/`, `**` "
-		       "does not; with a colon it is over TREE:NAME.\n\n"
+		       "A file of which every array is chosen, and none changes, costs no byte: the new step links it, "
+		       "or "
+		       "has the same chunks in packs. Index files go with their shards, and a DCP or zarr folder stays "
+		       "whole. Other files do not go into the new step. Arrays that change are written beside these "
+		       "files, or in the folder derived/ where they have the names.\n\n"
+		       "--merge adds each array of the other STEP whose name the first one does not give. So where "
+		       "both "
+		       "have an array, the first STEP wins. --only and --not choose arrays of the first STEP alone. "
+		       "STEP/PATH limits either to the files below PATH. Files of one path in both stay apart: those "
+		       "of "
+		       "the other STEP are in a folder of its name.\n\n"
+		       "A GLOB is over names: `*` stops at `.` and `/`, `**` does not; with a colon it is over "
+		       "TREE:NAME.\n\n"
 		       "Examples:\n"
 		       "  ckptfs derive /data/run42 latest serving --only 'model.**' --dtype bfloat16\n"
 		       "  ckptfs derive /ckpt 1000 1000-params --not 'optimizer.**' --shard-bytes 5GB\n"
+		       "  ckptfs derive /ckpt 1000 tuned --only 'params.**' --merge finetuned\n"
 		       "  ckptfs derive s3://bucket/run42 1000 serving --only 'params.**'",
 		.options = options,
 		.option = on_option,

@@ -190,8 +190,7 @@ static int add_chunks(struct walk *w, const struct ckpt_shared_chunks *of, const
 static int add_shared_chunks(struct walk *w, int fd, const char *name, uint32_t parent, const struct statx *stx)
 {
 	struct ckpt_shared_chunks of;
-	int rc = stx->stx_size ? -ENODATA
-			       : ckpt_share_chunks_find(w->scan->step->store, fd, &w->scan->packs, &of);
+	int rc = stx->stx_size ? -ENODATA : ckpt_share_chunks_find(w->scan->step->store, fd, &w->scan->packs, &of);
 
 	if (rc)
 		return rc;

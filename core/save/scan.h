@@ -32,7 +32,7 @@ struct ckpt_scan {
 	int64_t lease_until_ns; // monotonic: a lease that is refused is asked for again until then
 	// Results.
 	struct ckpt_manifest_writer *manifest;
-	struct ckpt_pack_hold packs;  // of files that are chunks of another step (share_chunks.h), until _done
+	struct ckpt_pack_hold packs; // of files that are chunks of another step (share_chunks.h), until _done
 	struct ckpt_unsynced *files; // not known to be on disk
 	size_t file_count, file_cap;
 	struct ckpt_unsynced *left_out; // files that join no step (left_out.h)

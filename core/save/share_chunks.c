@@ -72,7 +72,8 @@ int ckpt_share_chunks(struct ckpt_step *step, struct ckpt_manifest *m, uint32_t 
 		rc = -errno;
 	if (rc)
 		ckpt_sys.unlink(dirfd, path, 0);
-	return ckpt_is_full(rc) || rc == -E2BIG || rc == -ERANGE ? -EXDEV : rc; // the disk has no room for so long a name
+	return ckpt_is_full(rc) || rc == -E2BIG || rc == -ERANGE ? -EXDEV
+								 : rc; // the disk has no room for so long a name
 }
 
 int ckpt_share_chunks_find(struct ckpt_store *s, int fd, struct ckpt_pack_hold *hold, struct ckpt_shared_chunks *ret_of)

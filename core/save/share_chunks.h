@@ -22,5 +22,6 @@ struct ckpt_shared_chunks {
 
 // What the file that is open at fd stands for, whose packs are held from then on. -ENODATA: it is an ordinary file. -ESTALE: the step that has the
 // bytes, or its packs, are gone meanwhile; -ENOMEM, ...
-int ckpt_share_chunks_find(struct ckpt_store *s, int fd, struct ckpt_pack_hold *hold, struct ckpt_shared_chunks *ret_of);
+int ckpt_share_chunks_find(struct ckpt_store *s, int fd, struct ckpt_pack_hold *hold,
+			   struct ckpt_shared_chunks *ret_of);
 void ckpt_shared_chunks_done(struct ckpt_shared_chunks *of);

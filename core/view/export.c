@@ -10,13 +10,13 @@
 
 #include <stdio.h>
 
-#define ADDED SIZE_MAX // an item that is of no catalog
 #define RUN_BYTES ((uint64_t)1 << 20)
 #define BLOCK_BYTES ((uint64_t)16 << 20) // of what is transposed
 
 // An array of the output.
 struct item {
-	size_t array; // of the catalog; of those that were chosen
+	const struct ckpt_catalog *catalog; // that it was chosen from; NULL: it was added
+	size_t array;                       // of that
 	char *name, *path;
 	struct ckpt_expr *expr;
 };
@@ -59,6 +59,11 @@ static bool is_wanted(const struct ckpt_export *e, const char *tree, const char 
 	return (!e->only || matches(e->only, tree, name)) && !matches(e->not, tree, name);
 }
 
+bool ckpt_export_wants(const struct ckpt_export *e, const struct ckpt_catalog_array *a)
+{
+	return is_wanted(e, a->tree, a->name);
+}
+
 // The reason why an array has no numbers that could be written; NULL: it has.
 static const char *is_opaque(const struct ckpt_catalog_array *a)
 {
@@ -98,8 +103,7 @@ static int add_item(struct ckpt_export *e, const struct item *item)
 int ckpt_export_add(struct ckpt_export *e, const char *name, struct ckpt_expr *expr)
 {
 	CLEANUP_FREE char *copy = strdup(name), *path = export_path(name);
-	int rc = copy && path ? add_item(e, &(struct item){.array = ADDED, .name = copy, .path = path, .expr = expr})
-			      : -ENOMEM;
+	int rc = copy && path ? add_item(e, &(struct item){.name = copy, .path = path, .expr = expr}) : -ENOMEM;
 
 	if (!rc) {
 		TAKE_PTR(copy);
@@ -127,7 +131,7 @@ static int take_array(struct ckpt_export *e, size_t i, const struct ckpt_catalog
 	if (!rc && e->dtype && ckpt_is_floating(a->dtype) && a->dtype != e->dtype)
 		rc = cast_to(e->dtype, &expr);
 	if (!rc)
-		rc = add_item(e, &(struct item){.array = i, .expr = expr});
+		rc = add_item(e, &(struct item){.catalog = e->catalog, .array = i, .expr = expr});
 	ckpt_expr_unref(expr);
 	return rc;
 }
@@ -158,7 +162,7 @@ static int check_fault(struct ckpt_export *e, const struct ckpt_catalog_fault *f
 	return -EBADMSG;
 }
 
-static int choose(struct ckpt_export *e)
+int ckpt_export_choose(struct ckpt_export *e)
 {
 	int rc = 0;
 
@@ -172,7 +176,7 @@ static int choose(struct ckpt_export *e)
 		struct ckpt_catalog_array a;
 
 		ckpt_catalog_get(e->catalog, i, &a);
-		if (is_wanted(e, a.tree, a.name))
+		if (is_wanted(e, a.tree, a.name) && !(e->skip && e->skip[i]))
 			rc = take_array(e, i, &a);
 	}
 	return rc;
@@ -186,7 +190,7 @@ const char *ckpt_export_format_of(const struct ckpt_export *e)
 		struct ckpt_catalog_array a;
 
 		ckpt_catalog_get(e->catalog, i, &a);
-		if (!is_wanted(e, a.tree, a.name) || is_opaque(&a))
+		if (!is_wanted(e, a.tree, a.name) || is_opaque(&a) || (e->skip && e->skip[i]))
 			continue;
 		if (found && strcmp(found, a.format))
 			return "safetensors";
@@ -228,17 +232,20 @@ static int name_chosen(struct ckpt_export *e)
 {
 	struct ckpt_export_items *c = e->items;
 	CLEANUP_FREE struct named *list = ckpt_calloc(c->count, sizeof(*list));
+	size_t count = 0;
 	int rc = list ? 0 : -ENOMEM;
 
 	for (size_t i = 0; i < c->count && !rc; i++) {
-		list[i].item = &c->at[i];
-		ckpt_catalog_get(e->catalog, c->at[i].array, &list[i].a);
+		if (!c->at[i].catalog)
+			continue;
+		list[count].item = &c->at[i];
+		ckpt_catalog_get(c->at[i].catalog, c->at[i].array, &list[count++].a);
 	}
 	if (!rc)
-		qsort(list, c->count, sizeof(*list), by_name);
-	for (size_t i = 0; i < c->count && !rc; i++)
+		qsort(list, count, sizeof(*list), by_name);
+	for (size_t i = 0; i < count && !rc; i++)
 		rc = give_name(&list[i], (!i || by_name(&list[i - 1], &list[i])) &&
-						 (i + 1 == c->count || by_name(&list[i], &list[i + 1])));
+						 (i + 1 == count || by_name(&list[i], &list[i + 1])));
 	return rc;
 }
 
@@ -263,8 +270,8 @@ static int add_part(struct ckpt_export *e, const struct item *from, uint32_t sli
 	struct ckpt_expr *part;
 	int rc;
 
-	if (from->array != ADDED) {
-		ckpt_catalog_get(e->catalog, from->array, &a);
+	if (from->catalog) {
+		ckpt_catalog_get(from->catalog, from->array, &a);
 		if (asprintf(&full, "%s:%s", a.tree, a.name) < 0)
 			return -ENOMEM;
 	}
@@ -367,12 +374,11 @@ static int lay_out(struct ckpt_export *e)
 
 int ckpt_export_plan(struct ckpt_export *e)
 {
-	bool chooses = e->catalog && !e->items;
-	int rc = chooses ? choose(e) : 0;
+	int rc = e->catalog ? ckpt_export_choose(e) : 0;
 
 	if (!rc && !e->items)
 		rc = -ENOENT;
-	if (!rc && chooses)
+	if (!rc)
 		rc = name_chosen(e);
 	if (!rc && e->how)
 		rc = make_parts(e);
@@ -397,13 +403,13 @@ static int list_chosen(struct ckpt_export *e, struct ckpt_array_list *list)
 	return rc;
 }
 
-int ckpt_export_choose(struct ckpt_export *e, struct ckpt_array_list *ret_list)
+int ckpt_export_list(struct ckpt_export *e, struct ckpt_array_list *ret_list)
 {
 	enum ckpt_dtype dtype = e->dtype;
 	int rc;
 
 	e->dtype = CKPT_DTYPE_NONE;
-	rc = choose(e);
+	rc = ckpt_export_choose(e);
 	e->dtype = dtype;
 	if (!rc)
 		rc = list_chosen(e, ret_list);

@@ -31,6 +31,7 @@ struct ckpt_export {
 	const char *const *only, *const * not ; // patterns (array_glob.h) that end with NULL; NULL: none
 	// Parts of the chosen arrays and other names for them: unroll, shard, renames and prefix (array_choice.h); NULL: none.
 	const struct ckpt_choice_how *how;
+	const bool *skip;                       // by array of the catalog: it is not chosen; NULL: none
 	bool partial; // files that break rules of their formats are left out, else they are an error
 	// Each may be NULL:
 	const volatile int *stop; // not 0: end with -EINTR
@@ -47,12 +48,17 @@ struct ckpt_export {
 // An array of the output, before the plan; a reference is taken. 0, -ENOMEM.
 int ckpt_export_add(struct ckpt_export *e, const char *name, struct ckpt_expr *expr);
 // The arrays that _plan() would take, by their names in the output; dtype is not looked at. Before the plan; adds to the list. The same errors.
-int ckpt_export_choose(struct ckpt_export *e, struct ckpt_array_list *ret_list);
+int ckpt_export_list(struct ckpt_export *e, struct ckpt_array_list *ret_list);
+// Of catalogs before the last one, which the plan takes: their arrays, as only, not and skip are now. Names are given by the plan. As _plan,
+// but for -ENOENT.
+int ckpt_export_choose(struct ckpt_export *e);
 // -ENOENT: no array is chosen. -ENOTSUP: the format cannot have them. -EBADMSG: one cannot be read. -ENOMEM.
 int ckpt_export_plan(struct ckpt_export *e);
 // Once. What the output or the files say; -EBADMSG: an array cannot be read as a whole.
 int ckpt_export_write(struct ckpt_export *e, const struct ckpt_write_target *target);
 void ckpt_export_done(struct ckpt_export *e);
+// only and not choose this array.
+bool ckpt_export_wants(const struct ckpt_export *e, const struct ckpt_catalog_array *a);
 // The format of the arrays that only and not choose, where all have one that is written here; else safetensors. Before the plan.
 const char *ckpt_export_format_of(const struct ckpt_export *e);
 // "bf16" or "bfloat16"; NONE: it is no floating type.

@@ -113,9 +113,7 @@ static int name_unit(const struct finding *f, size_t array, struct row *r)
 		return -ENOMEM;
 	r->array = array;
 	r->kind = is_directory_format(a.format) ? DIR_UNIT : has_path(f, index) ? INDEX_UNIT : FILE_UNIT;
-	r->key = strdup(r->kind == FILE_UNIT        ? file_of(f, array, &a, &p)
-			: strcmp(a.tree, ".") ? a.tree
-					      : "");
+	r->key = strdup(r->kind == FILE_UNIT ? file_of(f, array, &a, &p) : strcmp(a.tree, ".") ? a.tree : "");
 	return r->key ? 0 : -ENOMEM;
 }
 

@@ -47,7 +47,8 @@ def test_the_format_is_that_of_the_arrays(mount, store, made, ckptfs, scratch, w
         ckptfs("get", at, name, scratch / name)
     assert [x.name for x in (scratch / "serving").iterdir()] == ["model.safetensors"]
     same(load_file(scratch / "serving/model.safetensors"), made)
-    found = torch.load(scratch / "optim/model.pt", weights_only=True)
+    assert [x.name for x in (scratch / "optim").iterdir()] == ["optimizer.pt"], "it stays as it is"
+    found = torch.load(scratch / "optim/optimizer.pt", weights_only=True)
     assert found.keys() == {"exp_avg", "step"} and torch.equal(found["exp_avg"], torch.arange(5000.0)) and found["step"] == 7
     with np.load(scratch / "small/model.npz") as small:
         for name, array in made.items():
@@ -55,9 +56,11 @@ def test_the_format_is_that_of_the_arrays(mount, store, made, ckptfs, scratch, w
     assert ckptfs.json("verify", store)["bad"] == [] and ckptfs.json("sessions", at) == []
 
 
-def test_mixed_formats_become_safetensors(mount, made, ckptfs):
-    assert ckptfs.json("derive", mount.path, "1000", "all")["format"] == "safetensors"
+def test_mixed_formats_that_are_written_anew_become_safetensors(mount, made, ckptfs):
+    assert ckptfs.json("derive", mount.path, "1000", "all", "--shard-bytes", "1GB")["format"] == "safetensors"
     same(load_file(mount / "all/model.safetensors"), {**made, "exp_avg": np.arange(5000, dtype=np.float32), "step": np.array(7)})
+    assert ckptfs.json("derive", mount.path, "1000", "as-is")["format"] is None
+    assert trees.files(mount / "as-is") == {p: d for p, d in trees.files(mount / "1000").items() if p != "config.json"}
 
 
 def test_a_name_that_is_taken_and_what_cannot_be_derived(mount, made, ckptfs, commit):
@@ -75,6 +78,6 @@ def test_a_name_that_is_taken_and_what_cannot_be_derived(mount, made, ckptfs, co
     data[30_000:30_500] = b"\xff" * 500
     (top / "z.npz").write_bytes(data)
     commit(top)
-    refused = ckptfs("derive", at, "3000", "bad", check=False)
+    refused = ckptfs("derive", at, "3000", "bad", "-f", "npy", check=False)
     assert refused.returncode == 1 and "damaged" in refused.stderr
     assert [row["name"] for row in ckptfs.json("ls", at)] == ["1000", "3000"] and ckptfs.json("sessions", at) == []

@@ -210,3 +210,58 @@ def test_killed_in_the_middle_it_leaves_no_step(mount, store, made, ckptfs, pack
     ckptfs("derive", mount.path, "1000", "2000", "--only", "model.**")
     same(mount / "2000", made)
     assert ckptfs.json("verify", mount.path)["bad"] == []
+
+
+# --- Two steps --------------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def tuned(mount, commit, made, dice):
+    """Another step: a layer of the model that was trained further, and two adapters in files of their own."""
+    top = mount / "finetuned"
+    top.mkdir()
+    arrays = {"model.layers.3.weight": made["model.layers.3.weight"] + 1, "model.head": dice.standard_normal((1 << 19,), np.float32)}
+    save_file(arrays, top / "model-00001-of-00002.safetensors")
+    adapters = {"adapter.a": dice.standard_normal(1 << 20), "adapter.b": dice.standard_normal(1 << 20)}
+    save_file(adapters, top / "adapter_model.safetensors")
+    commit(top)
+    return {**arrays, **adapters}
+
+
+def test_merge_adds_what_the_first_step_does_not_give(mount, made, tuned, ckptfs):
+    read, written, said = moved(ckptfs, "derive", mount.path, "1000", "tuned", "--only", "model.**", "--merge", "finetuned")
+    assert (said["arrays"], said["format"]) == (7, "safetensors")
+    assert said["shared_files"] == 4, "two shards, their index and the adapters"
+    same(mount / "tuned", {**tuned, **made})
+    assert written < 4 * MIB, "one file of the other step is written anew, without the layer that the first gives"
+    assert read < 5 * MIB, "64 MiB of the optimizer are not"
+
+
+def test_the_first_step_wins_and_the_other_gives_the_rest(mount, made, tuned, ckptfs):
+    said = ckptfs.json("derive", mount.path, "finetuned", "tuned", "--only", "model.**", "--merge", "1000", "-f", "safetensors")
+    assert said["arrays"] == 2 + 3 + 4
+    found = {}
+    for path in (mount / "tuned").glob("**/*.safetensors"):
+        found.update(load_file(path))
+    assert {k: v.tobytes() for k, v in found.items() if k.startswith("model")} == \
+        {k: v.tobytes() for k, v in {**made, **tuned}.items() if k.startswith("model")}
+
+
+def test_files_of_one_path_in_both_steps_stay_apart(mount, made, ckptfs, commit, dice):
+    for step, name in ("2000", "a"), ("3000", "b"):
+        top = mount / step
+        top.mkdir()
+        save_file({name: dice.standard_normal(1000)}, top / "model.safetensors")
+        commit(top)
+    said = ckptfs.json("derive", mount.path, "2000", "both", "--merge", "3000")
+    assert said["shared_files"] == 2 and sorted(trees.files(mount / "both")) == ["3000/model.safetensors", "model.safetensors"]
+    assert (mount / "both/3000/model.safetensors").read_bytes() == (mount / "3000/model.safetensors").read_bytes()
+    said = ckptfs.json("derive", mount.path, "2000", "one", "--merge", "3000", "--dtype", "float32")
+    assert said["files"] == 1 and load_file(mount / "one/model.safetensors").keys() == {"a", "b"}
+
+
+def test_merge_of_what_is_not_there_makes_no_step(mount, made, ckptfs):
+    for words in (["--merge", "nosuch"], ["--only", "nosuch", "--merge", "1000"]):
+        refused = ckptfs("derive", mount.path, "1000", "x", *words, check=False)
+        assert refused.returncode == 1 and "nosuch" in refused.stderr + " ".join(words)
+    assert mount.listing() == ["1000"] and ckptfs.json("sessions", mount.path) == []
