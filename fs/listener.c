@@ -15,7 +15,7 @@
 #include <sys/socket.h>
 #include <sys/stat.h>
 
-#define REQUEST_BYTES_MAX (256 << 10)
+#define REQUEST_BYTES_MAX (2 << 20) // a change of 10,000 files
 #define CONNECTIONS_MAX 32
 
 struct listener {

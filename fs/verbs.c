@@ -26,6 +26,7 @@
 #include "core/step/shared_settings.h"
 #include "core/tier/cool.h"
 #include "core/tier/seal.h"
+#include "fs/change_files.h"
 #include "fs/decider.h"
 #include "fs/draft.h"
 #include "fs/end.h"
@@ -399,14 +400,15 @@ static char *answer_remove(struct ckpt_fs *fs, const char *session, const char *
 	return rc ? failure(rc, ckpt_delete_hint(rc)) : done();
 }
 
-static int restore(struct ckpt_fs *fs, struct ckpt_step *step, uint32_t version)
+// Of a step that clients see: they see what becomes of it.
+static int change(struct ckpt_fs *fs, struct ckpt_step *step, int (*fn)(void *arg, struct ckpt_step *step), void *arg)
 {
 	struct ckpt_manifest *was = NULL, *is = NULL;
 	int rc = ckpt_step_manifest(step, &was);
 
 	if (!rc) {
 		handle_back_all(fs, step);
-		rc = ckpt_restore(step, version);
+		rc = fn(arg, step);
 	}
 	if (!rc && !ckpt_step_manifest(step, &is))
 		shown_change(fs, step, was, is);
@@ -415,12 +417,30 @@ static int restore(struct ckpt_fs *fs, struct ckpt_step *step, uint32_t version)
 	return rc;
 }
 
+static int restore(void *arg, struct ckpt_step *step)
+{
+	return ckpt_restore(step, *(const uint32_t *)arg);
+}
+
+static int change_several(void *arg, struct ckpt_step *step)
+{
+	return change_files(step, arg);
+}
+
+static char *answer_change(struct ckpt_fs *fs, const char *session, const char *text)
+{
+	struct ckpt_step *step = ckpt_step_of_session(fs->store, session);
+	int rc = step ? change(fs, step, change_several, (void *)text) : -ESTALE;
+
+	ckpt_step_unref(step);
+	return rc ? failure(rc, ckpt_delete_hint(rc)) : done();
+}
+
 static char *answer_restore(struct ckpt_fs *fs, const char *session, int64_t version)
 {
 	struct ckpt_step *step = ckpt_step_of_session(fs->store, session);
-	int rc = !step                                  ? -ESTALE
-		 : version <= 0 || version > UINT32_MAX ? -EINVAL
-							: restore(fs, step, (uint32_t)version);
+	uint32_t number = (uint32_t)version;
+	int rc = !step ? -ESTALE : version <= 0 || version > UINT32_MAX ? -EINVAL : change(fs, step, restore, &number);
 	struct ckpt_version *now = step ? ckpt_step_version(step) : NULL;
 	json_t *reply;
 	char *text;
@@ -719,6 +739,8 @@ static char *answer_on_session(struct ckpt_fs *fs, const char *verb, const char 
 		return answer_restore(fs, session, json_integer_value(json_object_get(json, "version")));
 	if (!strcmp(verb, "remove") && to)
 		return answer_remove(fs, session, to);
+	if (!strcmp(verb, "change") && to)
+		return answer_change(fs, session, to);
 	if (!strcmp(verb, "move") && to)
 		return answer_move(fs, session, to);
 	return refusal(ENOSYS, "the mount does not know this verb", "it is of another version: mount again");

@@ -7,11 +7,13 @@
 #include "core/save/move.h"
 #include "tools/act.h"
 #include "tools/output.h"
+#include "tools/rm_arrays.h"
 
 #include <stdio.h>
 
 struct rm {
 	bool now, yes;
+	const char *arrays; // the beginning of their names, or NULL
 };
 
 static int delete_at_rest(struct ckpt_step *step, const struct ckpt_verb_act *act)
@@ -73,6 +75,8 @@ static int remove_one(const struct ckpt_operand *o, const char *word, const stru
 	bool pinned = false;
 	int rc;
 
+	if (rm->arrays)
+		return ckpt_rm_arrays(o, word, rm->arrays);
 	if (ckpt_listing_is_trash(word) && !rm->now)
 		return ckpt_usage(word, "`rm --now` deletes it permanently", "is already in the trash");
 	rc = ckpt_act_find(o, word, &session, &path, &pinned);
@@ -104,10 +108,16 @@ static int each(const struct ckpt_words *words, const char *verb, const char *us
 	return status;
 }
 
-static int rm_option(int key, char *arg __attribute__((unused)), void *input)
+enum { KEY_ARRAYS = 0x200 };
+
+static int rm_option(int key, char *arg, void *input)
 {
 	struct rm *rm = input;
 
+	if (key == KEY_ARRAYS) {
+		rm->arrays = arg;
+		return 0;
+	}
 	*(key == 'n' ? &rm->now : &rm->yes) = true;
 	return 0;
 }
@@ -115,6 +125,8 @@ static int rm_option(int key, char *arg __attribute__((unused)), void *input)
 int ckpt_verb_rm(int argc, char **argv)
 {
 	static const struct argp_option options[] = {
+		{"arrays", KEY_ARRAYS, "PREFIX", 0,
+		 "only the arrays whose names begin with PREFIX: a new version without them", 0},
 		{"now", 'n', NULL, 0, "delete permanently: not to the trash, or from the trash", 0},
 		{"yes", 'y', NULL, 0, "with --now: do not ask; needed where stdin is no terminal", 0},
 		{0},
@@ -125,9 +137,17 @@ int ckpt_verb_rm(int argc, char **argv)
 		       "they expire (mount option trash=7d), or until the disk needs their room "
 		       "(trash_limit, trash_reserve). With a PATH, only that file or folder is removed: the "
 		       "step gets a new version without it.\v"
+		       "--arrays drops arrays out of files, in one act. A file goes if all of its arrays do. Else it "
+		       "is "
+		       "written anew without them (safetensors, npz), and an index loses their names. Other formats "
+		       "are "
+		       "refused, and the step stays as it is: `ckptfs derive --not` makes a new step then. `ckptfs "
+		       "restore "
+		       "STEP@-1` brings the arrays back.\n\n"
 		       "Examples:\n"
 		       "  ckptfs rm /ckpt 1000 2000\n"
 		       "  ckptfs rm /ckpt 1000/optimizer.pt\n"
+		       "  ckptfs rm --arrays optimizer. /ckpt 1000\n"
 		       "  ckptfs rm --now --yes /data/run42 trash/1000",
 		.options = options,
 		.option = rm_option,
@@ -138,6 +158,9 @@ int ckpt_verb_rm(int argc, char **argv)
 	struct rm rm = {0};
 
 	ckpt_verb_parse(&syntax, argc, argv, &rm, &words);
+	if (rm.arrays && rm.now)
+		return ckpt_usage("rm", "the version before it still has the arrays, and is deleted with the step",
+				  "--now is for whole steps");
 	return each(&words, "rm", "usage: ckptfs rm [STORE] STEP[/PATH]...", remove_one, &rm);
 }
 

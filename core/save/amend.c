@@ -9,10 +9,13 @@
 #include "core/save/edit.h"
 #include "core/save/pin.h"
 #include "core/save/scan.h"
+#include "core/save/share.h"
 #include "core/save/stage.h"
 #include "core/step/amending.h"
+#include "core/step/attributes.h"
 #include "core/save/session.h"
 #include "core/step/errlog.h"
+#include "core/step/removal.h"
 #include "core/step/store.h"
 #include "core/step/successor.h"
 
@@ -383,4 +386,139 @@ int ckpt_amend_replace(struct ckpt_step *step, const char *path, const char *raw
 int ckpt_amend_remove(struct ckpt_step *step, const char *path)
 {
 	return act(step, take_out, path, NULL, "removed from the step");
+}
+
+// --- Several at once ------------------------------------------------------------------------------------------------------
+
+struct changing {
+	const struct ckpt_amend_change *changes;
+	size_t count;
+	uint32_t *at; // by change: the index of the entry in the manifest
+	bool *gone;   // by index
+};
+
+static bool is_gone(void *arg, uint32_t index)
+{
+	return ((const struct changing *)arg)->gone[index];
+}
+
+static bool is_as_seen(const struct ckpt_amend_change *c, const struct ckpt_entry *e)
+{
+	return e->type == CKPT_ENTRY_DIR ? !c->raw
+					 : e->ino == c->ino && e->bytes == c->bytes && e->mtime_s == c->mtime_s &&
+						   e->mtime_ns == c->mtime_ns;
+}
+
+// DONE: an act before has done all of it, and its answer was lost.
+static int find_changes(struct ckpt_edit *d, struct changing *c)
+{
+	size_t done = 0;
+
+	for (size_t i = 0; i < c->count; i++) {
+		const struct ckpt_amend_change *change = &c->changes[i];
+		struct ckpt_entry e;
+		int rc = ckpt_manifest_lookup(d->m, change->path, &c->at[i]);
+
+		if (rc == -ENOENT && d->adopted && !change->raw) {
+			done++;
+			continue;
+		}
+		if (rc)
+			return rc == -ENOENT || rc == -ENOTDIR ? -ESTALE : rc;
+		if (!c->at[i])
+			return -EINVAL;
+		ckpt_manifest_entry(d->m, c->at[i], &e);
+		if (e.raw_path && change->raw && !strcmp(e.raw_path, change->raw)) {
+			done++;
+			continue;
+		}
+		ckpt_attributes_apply(d->step, d->m, &e);
+		if (!is_as_seen(change, &e))
+			return -ESTALE;
+		c->gone[c->at[i]] = true;
+	}
+	return done == c->count ? DONE : done ? -ESTALE : 0;
+}
+
+// The attributes of the file that it takes the place of, those too that are in no version yet; and the time of now.
+static int give_attributes(struct ckpt_edit *d, uint32_t index, int dirfd, const char *raw)
+{
+	CLEANUP_FD int fd = ckpt_sys.open(dirfd, raw, O_RDWR | O_NONBLOCK, 0);
+	int rc = fd < 0 ? fd : ckpt_share_attributes(d->step, d->m, index, fd);
+
+	return !rc && futimens(fd, NULL) ? -errno : rc;
+}
+
+static int put_changes(struct ckpt_edit *d, struct changing *c)
+{
+	CLEANUP_FD int dirfd = ckpt_session_open(d->step);
+	int rc = dirfd < 0 ? dirfd : ckpt_edit_copy(d, 0);
+
+	for (size_t i = 0; i < c->count && !rc; i++) {
+		struct ckpt_entry was;
+
+		ckpt_manifest_entry(d->m, c->at[i], &was);
+		if (c->changes[i].raw && d->handles[was.parent] == CKPT_EDIT_GONE)
+			return -EINVAL;
+		if (c->changes[i].raw)
+			rc = give_attributes(d, c->at[i], dirfd, c->changes[i].raw);
+		if (c->changes[i].raw && !rc) // one of several links becomes a file of its own
+			rc = add_from_disk(d, d->handles[was.parent], dirfd, c->changes[i].raw, was.name,
+					   was.nlink > 1 ? NULL : &was);
+	}
+	return rc;
+}
+
+static int try_all(struct ckpt_step *step, struct changing *c, bool *adopted)
+{
+	struct ckpt_edit d = {.step = step,
+			      .event = CKPT_EVENT_AMEND,
+			      .attributes = true,
+			      .needs_files = true,
+			      .leaves_out = is_gone,
+			      .arg = c};
+	int rc = ckpt_edit_begin(&d, adopted);
+
+	if (!rc && ckpt_removal_hides(step))
+		rc = -EBUSY;
+	if (!rc && ckpt_pin_is(step)) {
+		ckpt_pin_tell(step);
+		rc = -EPERM;
+	}
+	free(c->gone);
+	c->gone = rc ? NULL : ckpt_calloc(ckpt_manifest_count(d.m), sizeof(*c->gone));
+	if (!rc && !c->gone)
+		rc = -ENOMEM;
+	if (!rc)
+		rc = find_changes(&d, c);
+	if (!rc)
+		rc = put_changes(&d, c);
+	if (!rc)
+		rc = ckpt_edit_put(&d);
+	ckpt_edit_done(&d);
+	return rc == DONE ? 0 : rc;
+}
+
+int ckpt_amend_change_all(struct ckpt_step *step, const struct ckpt_amend_change *changes, size_t count)
+{
+	struct changing c = {.changes = changes, .count = count, .at = ckpt_calloc(MAX(count, 1u), sizeof(uint32_t))};
+	bool adopted = false;
+	int rc = c.at ? -EAGAIN : -ENOMEM;
+
+	for (size_t i = 0; i < count; i++)
+		if (changes[i].raw)
+			send_to_disk(step, changes[i].raw);
+	{
+		LOCK_SCOPE(&step->store->acts_lock);
+
+		for (int i = 0; i < CKPT_EDIT_TRIES && rc == -EAGAIN; i++) {
+			rc = try_all(step, &c, &adopted);
+			adopted |= rc == -EAGAIN;
+		}
+	}
+	if (rc && rc != -ESTALE && rc != -EINVAL && rc != -EPERM && rc != -ENODATA)
+		complain(step, count == 1 ? changes->path : "several files", rc, "changed");
+	free(c.at);
+	free(c.gone);
+	return rc == -EAGAIN ? -EIO : rc;
 }

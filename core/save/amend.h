@@ -23,3 +23,16 @@ int ckpt_amend_replace(struct ckpt_step *step, const char *path, const char *raw
 // The entry at path, with all below it, is not part of the step any more; the version of before still has it. Errors as above,
 // and -ENOENT; -EPERM the step is pinned; -EINVAL for the step itself. Blocks on the disk.
 int ckpt_amend_remove(struct ckpt_step *step, const char *path);
+
+// Several files of a step at once, in one version.
+struct ckpt_amend_change {
+	const char *path; // a file, or a directory where it is removed
+	const char *
+		raw; // it has these bytes, in the session's directory, from now on, and keeps its attributes; NULL: it is removed
+	// As the caller has seen it: another file there is -ESTALE.
+	uint64_t ino, bytes;
+	int64_t mtime_s;
+	uint32_t mtime_ns;
+};
+// Errors as of _remove, and -ENODATA: the step would have no file.
+int ckpt_amend_change_all(struct ckpt_step *step, const struct ckpt_amend_change *changes, size_t count);

@@ -40,7 +40,7 @@ CASES = [
     (["du", "STORE"], "du", 0), (["du", "STORE", "1000"], "du", 0), (["du", "STORE", "9"], "failure", 1),
     (["sessions", "STORE"], "sessions", 0),
     (["promote", "STORE", "2000"], "ok", 0), (["promote", "STORE", "9"], "failure", 1),
-    (["derive", "STORE", "1000", "derived"], "derived", 0), (["derive", "STORE", "1000", "derived"], "failure", 1), (["rm", "STORE", "derived"], "ok", 0), (["derive", "STORE", "1000"], "failure", 2),
+    (["derive", "STORE", "1000", "derived"], "derived", 0), (["derive", "STORE", "1000", "merged", "--merge", "derived"], "derived", 0), (["rm", "STORE", "merged"], "ok", 0), (["derive", "STORE", "1000", "derived"], "failure", 1), (["rm", "--arrays", "nosuch", "STORE", "derived"], "failure", 1), (["rm", "STORE", "derived"], "ok", 0), (["derive", "STORE", "1000"], "failure", 2),
     (["convert", "STORE", "1000", "converted", "--map", "RULES"], "exported", 0), (["convert", "STORE", "1000", "converted", "--map", "RULES"], "failure", 1), (["rm", "STORE", "converted"], "ok", 0), (["convert", "STORE", "1000", "x", "--map", "POLICY"], "failure", 1), (["convert", "STORE", "1000", "x"], "failure", 2),
     (["save", "STORE", "OUT", "4000"], "save", 0), (["get", "STORE", "4000", "GOT"], "save", 0), (["get", "STORE", "4000", "GOT"], "failure", 1),
     (["copy", "--dry-run", "STORE", "COPY"], "copied", 0), (["copy", "STORE", "COPY"], "copied", 0), (["copy", "--steps", "9", "STORE", "COPY"], "failure", 1), (["copy", "STORE", "STORE"], "failure", 2),

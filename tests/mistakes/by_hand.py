@@ -425,7 +425,7 @@ TABLE = [
     Row("expires-after-another-deletion", "core/state/state.c:ckpt_state_may_expire",
         "&& ckpt_state_last(step) == last", "", ("test_state", "test_state_reference")),
     Row("restores-what-is-collected", "core/save/restore.c:find_bytes",
-        "int rc = hold_packs(r, m);", "int rc = 0;", ("test_remove",)),
+        "rc = ckpt_pack_hold_add(&r->packs, m);", "rc = 0;", ("test_remove",)),
     Row("restores-what-was-cooled-away", "core/save/restore.c:find_bytes",
         "rc = find_packed(r, i);", "rc = 0;", ("test_older", "test_remove")),
     Row("gc-of-older-versions", "core/step/older.c:ckpt_older_each_packs",

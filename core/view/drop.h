@@ -1,0 +1,20 @@
+// Files without some of their arrays, with all else that is in them.
+//
+// Threads: any. Blocks as source and output do. Memory: a run of bytes, and the header as JSON values.
+// Errors: -EBADMSG: the file is not what its format says; -EINTR: *stop; -ENOMEM; those of source and output.
+#pragma once
+
+#include "core/base/source.h"
+
+#include <stdbool.h>
+
+struct ckpt_drop {
+	bool (*drops)(void *arg, const char *name);
+	void *arg;
+	const volatile int *stop; // NULL: never
+};
+
+// A .safetensors file, to an empty one. The arrays that stay, and __metadata__, are as they were; their bytes follow each other in the same order.
+int ckpt_drop_safetensors(const struct ckpt_drop *d, const struct ckpt_source *from, int to);
+// A *.index.json of Hugging Face's, whose metadata.total_size counts dropped_bytes less.
+int ckpt_drop_index(const struct ckpt_drop *d, const struct ckpt_source *from, uint64_t dropped_bytes, int to);

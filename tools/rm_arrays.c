@@ -1,0 +1,390 @@
+// Arrays are dropped per file. A file goes if all of its arrays do; one that has others is written anew without them (safetensors, npz). An index
+// loses their names. All of this is one version (core/save/amend.h): until that is appended the new files have names that no version names.
+//
+// Refused, before anything is written: a format whose metadata cannot be written here as they were (dcp, zarr, torch files that keep other arrays ...).
+#include "tools/rm_arrays.h"
+
+#include "core/array/write.h"
+#include "core/base/sys.h"
+#include "core/base/util.h"
+#include "core/save/amend.h"
+#include "core/save/delete.h"
+#include "core/save/pin.h"
+#include "core/save/session.h"
+#include "core/step/amending.h"
+#include "core/step/attributes.h"
+#include "core/view/array_row.h"
+#include "core/view/drop.h"
+#include "core/view/export.h"
+#include "core/view/step_arrays.h"
+#include "tools/act.h"
+#include "tools/output.h"
+#include "tools/stop.h"
+
+#include <fcntl.h>
+#include <stdio.h>
+
+#define INDEX ".index.json"
+
+enum how { REMOVED, SAFETENSORS, NPZ, INDEXED };
+
+struct file {
+	char *path;
+	const char *format; // of its arrays
+	size_t dropped, kept;
+	uint64_t dropped_bytes;
+	enum how how;
+	char raw[CKPT_AMENDING_RAW_MAX]; // once it is written
+};
+
+struct dropping {
+	const char *word, *prefix;
+	struct ckpt_step *step;
+	struct ckpt_manifest *m;
+	struct ckpt_step_arrays *arrays;
+	const struct ckpt_catalog *c;
+	struct file *files;
+	size_t count, cap;
+	size_t dropped, kept; // arrays
+	int dirfd;            // the session's directory
+	struct ckpt_amend_change *changes;
+};
+
+static bool drops(void *arg, const char *name)
+{
+	const struct dropping *d = arg;
+
+	return !strncmp(name, d->prefix, strlen(d->prefix));
+}
+
+// --- The plan ---------------------------------------------------------------------------------------------------------------
+
+static struct file *find_file(struct dropping *d, const char *path)
+{
+	for (size_t i = d->count; i-- > 0;) // arrays of a file follow each other
+		if (!strcmp(d->files[i].path, path))
+			return &d->files[i];
+	if (ckpt_grow((void **)&d->files, &d->cap, d->count + 1, sizeof(*d->files)))
+		ckpt_need(NULL);
+	d->files[d->count] = (struct file){.path = ckpt_text("%s", path)};
+	return &d->files[d->count++];
+}
+
+static bool is_file(const struct dropping *d, const char *path)
+{
+	struct ckpt_entry e;
+	uint32_t index;
+
+	if (ckpt_manifest_lookup(d->m, path, &index))
+		return false;
+	ckpt_manifest_entry(d->m, index, &e);
+	return e.type == CKPT_ENTRY_FILE;
+}
+
+static int refuse(const struct dropping *d, const char *what, const char *format, const char *why)
+{
+	return ckpt_fail(d->word, "`ckptfs derive` makes a new step without them: --not GLOB", "%s is %s: %s", what,
+			 format, why);
+}
+
+static void count_in(const struct dropping *d, struct file *f, const struct ckpt_catalog_array *a)
+{
+	bool dropped = drops((void *)d, a->name);
+
+	f->format = a->format;
+	f->dropped += dropped;
+	f->kept += !dropped;
+	if (dropped)
+		f->dropped_bytes += ckpt_array_bytes(a);
+}
+
+static bool is_known(const char *format)
+{
+	return !strcmp(format, "safetensors") || !strcmp(format, "npy") || !strcmp(format, "npz") ||
+	       !strcmp(format, "torch");
+}
+
+static int add_array(struct dropping *d, size_t i)
+{
+	CLEANUP_FREE char *index = NULL;
+	struct ckpt_catalog_array a;
+	struct ckpt_piece p;
+
+	ckpt_catalog_get(d->c, i, &a);
+	*(drops(d, a.name) ? &d->dropped : &d->kept) += 1;
+	if (!is_known(a.format))
+		return drops(d, a.name) ? refuse(d, a.name, a.format, "its metadata cannot be rewritten here") : 0;
+	if (a.pieces)
+		ckpt_catalog_piece(d->c, i, 0, &p);
+	else if (is_file(d, a.tree))
+		p.file = a.tree;
+	else
+		return drops(d, a.name) ? refuse(d, a.name, a.format, "no file has a part of it") : 0;
+	count_in(d, find_file(d, p.file), &a);
+	index = ckpt_text("%s" INDEX, a.tree);
+	if (is_file(d, index)) {
+		struct file *f = find_file(d, index);
+
+		count_in(d, f, &a);
+		f->how = INDEXED;
+	}
+	return 0;
+}
+
+static int choose_how(const struct dropping *d, struct file *f)
+{
+	if (!f->kept)
+		f->how = REMOVED;
+	else if (f->how == INDEXED)
+		return 0;
+	else if (!strcmp(f->format, "safetensors"))
+		f->how = SAFETENSORS;
+	else if (!strcmp(f->format, "npz"))
+		f->how = NPZ;
+	else
+		return refuse(d, f->path, f->format, "it has other arrays, and what else is in it would not stay");
+	return 0;
+}
+
+static int plan(struct dropping *d)
+{
+	size_t kept = 0;
+	int rc = 0;
+
+	for (size_t i = 0; i < ckpt_catalog_count(d->c) && !rc; i++)
+		rc = add_array(d, i);
+	if (!rc && !d->dropped)
+		rc = ckpt_fail(d->word, "`ckptfs arrays STORE STEP` lists the arrays of a step",
+			       "no array has a name that begins with %s", d->prefix);
+	if (!rc && !d->kept)
+		rc = ckpt_fail(d->word, "`ckptfs rm` removes a step", "all of its arrays have names that begin with %s",
+			       d->prefix);
+	if (rc)
+		return rc;
+	for (size_t i = 0; i < d->count; i++) {
+		struct file f = d->files[i];
+
+		if (f.dropped && !rc)
+			rc = choose_how(d, &f);
+		if (f.dropped)
+			d->files[kept++] = f;
+		else
+			free(f.path);
+	}
+	d->count = kept;
+	return rc;
+}
+
+// --- Writing ----------------------------------------------------------------------------------------------------------------
+
+// The one file of a layout, with the name that it has here.
+static int create(void *arg, const char *path __attribute__((unused)), uint64_t bytes __attribute__((unused)),
+		  void **ret_file)
+{
+	*ret_file = arg;
+	return 0;
+}
+
+static int write_at(void *arg __attribute__((unused)), void *file, const void *bytes, size_t len, uint64_t offset)
+{
+	ssize_t n = ckpt_sys.pwrite(*(int *)file, bytes, len, (off_t)offset);
+
+	return n < 0 ? (int)n : 0;
+}
+
+static int close_file(void *arg __attribute__((unused)), void *file __attribute__((unused)),
+		      bool whole __attribute__((unused)))
+{
+	return 0;
+}
+
+static int write_npz(struct dropping *d, const struct file *f, int fd)
+{
+	struct ckpt_write_target target = {create, write_at, close_file, &fd};
+	struct ckpt_export e = {.files = ckpt_step_arrays_files(d->arrays), .format = "npz", .stop = &ckpt_stopped};
+	int rc = 0;
+
+	for (size_t i = 0; i < ckpt_catalog_count(d->c) && !rc; i++) {
+		struct ckpt_catalog_array a;
+		struct ckpt_expr *expr;
+		struct ckpt_piece p;
+
+		ckpt_catalog_get(d->c, i, &a);
+		if (strcmp(a.format, "npz") || drops(d, a.name))
+			continue;
+		if (a.pieces)
+			ckpt_catalog_piece(d->c, i, 0, &p);
+		if (strcmp(a.pieces ? p.file : a.tree, f->path))
+			continue;
+		rc = a.dtype && !a.why ? ckpt_expr_array(d->c, i, e.files, &expr) : -EBADMSG;
+		if (!rc) {
+			rc = ckpt_export_add(&e, a.name, expr);
+			ckpt_expr_unref(expr);
+		}
+	}
+	if (!rc)
+		rc = ckpt_export_plan(&e);
+	if (!rc)
+		rc = ckpt_export_write(&e, &target);
+	ckpt_export_done(&e);
+	return rc;
+}
+
+static int write_bytes(struct dropping *d, const struct file *f, int fd)
+{
+	const struct ckpt_catalog_files *files = ckpt_step_arrays_files(d->arrays);
+	const struct ckpt_drop how = {drops, d, &ckpt_stopped};
+	struct ckpt_source from;
+	int rc;
+
+	if (f->how == NPZ)
+		return write_npz(d, f, fd);
+	rc = files->open(files->arg, f->path, &from);
+	if (rc)
+		return rc;
+	rc = f->how == INDEXED ? ckpt_drop_index(&how, &from, f->dropped_bytes, fd)
+			       : ckpt_drop_safetensors(&how, &from, fd);
+	files->close(files->arg, &from);
+	return rc;
+}
+
+static int write_file(struct dropping *d, struct file *f)
+{
+	char raw[CKPT_AMENDING_RAW_MAX];
+	CLEANUP_FD int fd = -1;
+	int rc = ckpt_amending_raw_name(raw);
+
+	if (rc)
+		return rc;
+	fd = ckpt_sys.open(d->dirfd, raw, O_RDWR | O_CREAT | O_EXCL, 0600);
+	if (fd < 0)
+		return fd;
+	memcpy(f->raw, raw, sizeof(f->raw));
+	rc = ckpt_amending_mark(fd);
+	return rc ? rc : write_bytes(d, f, fd);
+}
+
+static int write_files(struct dropping *d)
+{
+	d->changes = ckpt_need(ckpt_calloc(d->count, sizeof(*d->changes)));
+	d->dirfd = ckpt_session_open(d->step);
+	if (d->dirfd < 0)
+		return ckpt_fail_errno(
+			d->word, d->dirfd == -ENOENT ? "`ckptfs warm` brings its files here first" : NULL, d->dirfd);
+	for (size_t i = 0; i < d->count; i++) {
+		struct file *f = &d->files[i];
+		struct ckpt_entry e;
+		uint32_t index;
+		int rc = ckpt_manifest_lookup(d->m, f->path, &index);
+
+		if (!rc && f->how != REMOVED)
+			rc = write_file(d, f);
+		if (rc == -EINTR && ckpt_stopped)
+			return 1;
+		if (rc)
+			return rc == -EBADMSG ? refuse(d, f->path, f->format, "it has parts that cannot be read")
+					      : ckpt_fail_errno(f->path, NULL, rc);
+		ckpt_manifest_entry(d->m, index, &e);
+		ckpt_attributes_apply(d->step, d->m, &e);
+		d->changes[i] = (struct ckpt_amend_change){
+			f->path, f->how == REMOVED ? NULL : f->raw, e.ino, e.bytes, e.mtime_s, e.mtime_ns};
+	}
+	return 0;
+}
+
+// --- The version --------------------------------------------------------------------------------------------------------
+
+static int change_at_rest(struct ckpt_step *step, const struct ckpt_verb_act *act)
+{
+	const struct dropping *d = act->arg;
+
+	return ckpt_amend_change_all(step, d->changes, d->count);
+}
+
+static const char *hint(int error)
+{
+	return error == -ESTALE ? "it was changed meanwhile: try again" : ckpt_delete_hint(error);
+}
+
+static int put_version(struct dropping *d, const char *store)
+{
+	struct ckpt_verb_act act = {.verb = "change", .at_rest = change_at_rest, .hint = hint, .arg = d};
+	json_t *list = ckpt_need(json_array());
+	CLEANUP_FREE char *text = NULL;
+
+	for (size_t i = 0; i < d->count; i++) {
+		const struct ckpt_amend_change *c = &d->changes[i];
+
+		ckpt_need(json_array_append_new(list, json_pack("{s:s, s:s?, s:I, s:I, s:I, s:I}", "path", c->path,
+								"raw", c->raw, "ino", (json_int_t)c->ino, "bytes",
+								(json_int_t)c->bytes, "mtime_s", (json_int_t)c->mtime_s,
+								"mtime_ns", (json_int_t)c->mtime_ns))
+				  ? NULL
+				  : list);
+	}
+	text = ckpt_need(json_dumps(list, JSON_COMPACT));
+	json_decref(list);
+	act.to = text;
+	return ckpt_act_on(store, d->word, d->step->session, &act);
+}
+
+// --- All of it ----------------------------------------------------------------------------------------------------------
+
+static void remove_new_files(struct dropping *d)
+{
+	for (size_t i = 0; i < d->count; i++)
+		if (*d->files[i].raw)
+			ckpt_sys.unlink(d->dirfd, d->files[i].raw, 0);
+}
+
+static int run(struct dropping *d, const struct ckpt_operand *o, const struct ckpt_listing *l)
+{
+	CLEANUP_FREE char *path = NULL;
+	int rc = ckpt_listing_find(l, o, d->word, &d->step, &path);
+
+	if (!rc)
+		rc = ckpt_step_manifest(d->step, &d->m) ?: ckpt_step_arrays_read(d->step, d->m, path, &d->arrays);
+	else
+		return rc;
+	if (rc)
+		return ckpt_fail(d->word, "`ckptfs verify` says what is damaged", "its arrays cannot be read: %s",
+				 strerror(-rc));
+	if (ckpt_pin_is(d->step))
+		return ckpt_fail(d->word, "`ckptfs unpin` it first", "it is pinned, so nothing of it is removed");
+	d->c = ckpt_step_arrays_catalog(d->arrays);
+	rc = plan(d);
+	if (rc)
+		return rc;
+	ckpt_stop_begin();
+	rc = ckpt_stop_end(write_files(d));
+	if (rc && d->dirfd >= 0)
+		remove_new_files(d);
+	return rc ? rc : put_version(d, o->store); // whose answer may be lost: they stay then, and harm nobody
+}
+
+int ckpt_rm_arrays(const struct ckpt_operand *o, const char *word, const char *prefix)
+{
+	struct dropping d = {.word = word, .prefix = prefix, .dirfd = -1};
+	struct ckpt_listing l;
+	int rc;
+
+	if (!*prefix)
+		return ckpt_usage(word, "`ckptfs rm` removes a step", "no beginning of names is given");
+	if (ckpt_listing_is_trash(word))
+		return ckpt_usage(word, "`ckptfs undelete` it first", "in the trash, where nothing can be changed");
+	rc = ckpt_listing_open_beside(o->store, &l);
+	if (rc)
+		return rc;
+	rc = run(&d, o, &l);
+	if (d.dirfd >= 0)
+		ckpt_sys.close(d.dirfd);
+	for (size_t i = 0; i < d.count; i++)
+		free(d.files[i].path);
+	free(d.files);
+	free(d.changes);
+	ckpt_step_arrays_free(d.arrays);
+	ckpt_manifest_unref(d.m);
+	ckpt_step_unref(d.step);
+	ckpt_listing_close(&l);
+	return rc;
+}
