@@ -49,6 +49,7 @@ def made(mount, commit, model):
     trees.write(top / "model.safetensors.index.json", json.dumps({"metadata": {}, "weight_map": where}).encode())
     torch.save({"optim": {name: torch.from_numpy(np.concatenate([array] * 4)) for name, array in model.items()}}, top / "optimizer.pt")
     trees.write(top / "config.json", b"{}")
+    os.setxattr(top / "model-00001-of-00002.safetensors", "user.note", b"of the first")
     commit(top)
     return model
 
@@ -97,6 +98,7 @@ def test_files_whose_arrays_all_stay_cost_no_byte(mount, store, made, ckptfs, sc
         same(mount / "serving", made)
         mount.remount()
         same(mount / "serving", made)
+        assert os.getxattr(mount / "serving/model-00001-of-00002.safetensors", "user.note") == b"of the first"
         assert os.stat(mount / "serving/model-00001-of-00002.safetensors").st_mode == os.stat(mount / "1000/model-00001-of-00002.safetensors").st_mode
 
 

@@ -24,17 +24,17 @@ def made(mount, commit):
     top = mount / "1000"
     top.mkdir()
     dice = np.random.default_rng(60)
-    arrays = {f"{kind}.{i}": dice.standard_normal((300, 100), np.float32) for kind in ("model", "optim") for i in range(4)}
+    arrays = {f"{kind}.{i}": dice.standard_normal((300, 100), np.float32) for kind in ("optim", "params") for i in range(4)}
     where, total = {}, 0
-    for n, names in enumerate((["model.0", "model.1", "optim.0"], ["model.2", "optim.1"], ["optim.2", "optim.3"]), 1):
+    for n, names in enumerate((["params.0", "params.1", "optim.0"], ["params.2", "optim.1"], ["optim.2", "optim.3"]), 1):
         file = f"model-{n:05}-of-00003.safetensors"
         save_file({name: arrays[name] for name in names}, top / file, metadata={"format": "np", "step": "7"})
         where.update(dict.fromkeys(names, file))
         total += sum(arrays[name].nbytes for name in names)
-    np.savez_compressed(top / "state.npz", **{"optim.z": np.arange(1000), "model.z": np.arange(2000)})
+    np.savez_compressed(top / "state.npz", **{"optim.z": np.arange(1000), "params.z": np.arange(2000)})
     (top / "optim").mkdir()
     np.save(top / "optim/a.npy", np.arange(10))
-    np.save(top / "model.npy", np.arange(10))
+    np.save(top / "params.npy", np.arange(10))
     torch.save({"optim": {"m": torch.arange(10.0)}, "lr": 0.1}, top / "optimizer.pt")
     trees.write(top / "config.json", b"{}")
     os.chmod(top / "state.npz", 0o640)
@@ -66,17 +66,17 @@ def test_they_are_gone_and_all_else_is_as_it_was(mount, store, made, ckptfs, scr
         changed = {p for p in after if after[p] != before[p]}
         assert changed == {"model-00001-of-00003.safetensors", "model-00002-of-00003.safetensors", "model.safetensors.index.json", "state.npz"}
         assert {r["name"] for r in ckptfs.json("arrays", mount.path, "1000")} == {n for n in rows if not n.startswith("optim")}
-        for n, names in (1, ["model.0", "model.1"]), (2, ["model.2"]):
+        for n, names in (1, ["params.0", "params.1"]), (2, ["params.2"]):
             file = mount / f"1000/model-{n:05}-of-00003.safetensors"
             found = load_file(file)
             assert found.keys() == set(names) and all(found[name].tobytes() == made[name].tobytes() for name in names)
             with safe_open(file, "np") as f:
                 assert f.metadata() == {"format": "np", "step": "7"}
         index = json.loads(after["model.safetensors.index.json"])
-        assert index["metadata"] == {"total_size": 3 * made["model.0"].nbytes, "made_by": "hand"}
-        assert index["weight_map"] == {name: f"model-{n:05}-of-00003.safetensors" for name, n in {"model.0": 1, "model.1": 1, "model.2": 2}.items()}
+        assert index["metadata"] == {"total_size": 3 * made["params.0"].nbytes, "made_by": "hand"}
+        assert index["weight_map"] == {name: f"model-{n:05}-of-00003.safetensors" for name, n in {"params.0": 1, "params.1": 1, "params.2": 2}.items()}
         with np.load(mount / "1000/state.npz") as z:
-            assert z.files == ["model.z"] and np.array_equal(z["model.z"], np.arange(2000))
+            assert z.files == ["params.z"] and np.array_equal(z["params.z"], np.arange(2000))
         assert os.stat(mount / "1000/state.npz").st_mode & 0o777 == 0o640
         mount.remount()
     assert ckptfs.json("verify", mount.path)["bad"] == [] and ckptfs.json("check", mount.path, "1000")["findings"] == []
@@ -115,17 +115,17 @@ def test_what_cannot_be_rewritten_is_refused_and_stays(mount, made, ckptfs, comm
         refused = ckptfs("rm", "--arrays", prefix, mount.path, "1000", check=False)
         assert refused.returncode and words in refused.stderr
     assert trees.files(mount / "1000") == before
-    ckptfs("derive", mount.path, "1000", "dcp", "--only", "model.?", "-f", "dcp")
+    ckptfs("derive", mount.path, "1000", "dcp", "--only", "params.?", "-f", "dcp")
     top = mount / "2000"
     top.mkdir()
     torch.save({"model": {"w": torch.ones(3)}, "optim": {"m": torch.ones(3)}}, top / "both.pt")
     commit(top)
-    for step, prefix, format in ("dcp", "model.0", "dcp"), ("2000", "optim", "torch"):
+    for step, prefix, format in ("dcp", "params.0", "dcp"), ("2000", "optim", "torch"):
         was = trees.files(mount / step)
         refused = ckptfs("rm", "--arrays", prefix, mount.path, step, check=False)
         assert refused.returncode == 1 and format in refused.stderr and "derive" in refused.stderr, refused.stderr
         assert trees.files(mount / step) == was
-    refused = ckptfs("rm", "--arrays", "m", mount.path, "dcp", check=False)
+    refused = ckptfs("rm", "--arrays", "p", mount.path, "dcp", check=False)
     assert refused.returncode == 1
     assert ckptfs("rm", "--arrays", "x", "--now", mount.path, "1000", check=False).returncode == 2
 
