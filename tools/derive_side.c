@@ -42,48 +42,69 @@ void ckpt_derive_side_done(struct ckpt_derive_side *s)
 
 // --- Choosing ---------------------------------------------------------------------------------------------------------------
 
+// As options name it; malloc'ed.
+static char *final_name(const struct ckpt_export *e, const struct ckpt_catalog_array *a)
+{
+	CLEANUP_FREE char *full = ckpt_text("%s:%s", a->tree, a->name);
+
+	return ckpt_need(e->how ? ckpt_choice_name(e->how, a->name, full, CKPT_CHOICE_WHOLE, false) : strdup(a->name));
+}
+
+struct names {
+	char **at; // sorted
+	size_t count;
+};
+
 static int by_text(const void *a, const void *b)
 {
 	return strcmp(*(const char *const *)a, *(const char *const *)b);
 }
 
-// Sorted; borrowed of the catalog. *ret_names is malloc'ed.
-static void list_names(const struct ckpt_derive_side *s, const char ***ret_names, size_t *ret_count)
+static void list_names(const struct ckpt_derive_side *s, const struct ckpt_export *e, struct names *ret)
 {
 	const struct ckpt_catalog *c = ckpt_step_arrays_catalog(s->arrays);
-	const char **names = ckpt_need(ckpt_calloc(ckpt_catalog_count(c) + 1, sizeof(*names)));
-	size_t count = 0;
 
+	ret->at = ckpt_need(ckpt_calloc(ckpt_catalog_count(c) + 1, sizeof(*ret->at)));
 	for (size_t i = 0; i < ckpt_catalog_count(c); i++) {
 		struct ckpt_catalog_array a;
 
 		ckpt_catalog_get(c, i, &a);
 		if (s->chosen[i])
-			names[count++] = a.name;
+			ret->at[ret->count++] = final_name(e, &a);
 	}
-	qsort(names, count, sizeof(*names), by_text);
-	*ret_names = names;
-	*ret_count = count;
+	qsort(ret->at, ret->count, sizeof(*ret->at), by_text);
 }
 
-int ckpt_derive_side_choose(struct ckpt_derive_side *s, const struct ckpt_export *e,
-			    const struct ckpt_derive_side *given)
+static bool has_name(const struct names *n, const struct ckpt_export *e, const struct ckpt_catalog_array *a)
+{
+	CLEANUP_FREE char *name = final_name(e, a);
+
+	return n->count && bsearch(&name, n->at, n->count, sizeof(*n->at), by_text);
+}
+
+static void names_done(struct names *n)
+{
+	for (size_t i = 0; i < n->count; i++)
+		free(n->at[i]);
+	free(n->at);
+}
+
+void ckpt_derive_side_choose(struct ckpt_derive_side *s, const struct ckpt_export *e,
+			     const struct ckpt_derive_side *given)
 {
 	const struct ckpt_catalog *c = ckpt_step_arrays_catalog(s->arrays);
-	CLEANUP_FREE const char **names = NULL;
-	size_t count = 0;
+	struct names names = {0};
 
 	s->chosen = ckpt_need(ckpt_calloc(ckpt_catalog_count(c) + 1, sizeof(*s->chosen)));
 	if (given)
-		list_names(given, &names, &count);
+		list_names(given, e, &names);
 	for (size_t i = 0; i < ckpt_catalog_count(c); i++) {
 		struct ckpt_catalog_array a;
 
 		ckpt_catalog_get(c, i, &a);
-		s->chosen[i] = given ? !count || !bsearch(&a.name, names, count, sizeof(*names), by_text)
-				     : ckpt_export_wants(e, &a);
+		s->chosen[i] = given ? !has_name(&names, e, &a) : ckpt_export_wants(e, &a);
 	}
-	return 0;
+	names_done(&names);
 }
 
 // --- Files that stay --------------------------------------------------------------------------------------------------------
@@ -96,10 +117,18 @@ static bool is_written_here(const char *format)
 	return false;
 }
 
+static bool is_renamed(const struct ckpt_export *e, const struct ckpt_catalog_array *a)
+{
+	CLEANUP_FREE char *name = final_name(e, a);
+
+	return strcmp(name, a->name) != 0;
+}
+
 static bool may_stay(const struct ckpt_export *e, const struct ckpt_catalog_array *a, const char *format)
 {
 	bool changes = e->dtype && a->dtype != e->dtype && (!a->dtype || ckpt_is_floating(a->dtype));
 
+	changes |= e->how && (e->how->shards || e->how->unroll || is_renamed(e, a));
 	return !changes && !a->why && (format ? !strcmp(a->format, format) : is_written_here(a->format));
 }
 

@@ -26,9 +26,9 @@ struct ckpt_derive_side {
 // The step, or the files below a path in it.
 int ckpt_derive_side_read(struct ckpt_derive_side *s, const struct ckpt_listing *l, const struct ckpt_operand *o,
 			  const char *word);
-// The arrays that e chooses; without those whose names another side has given already. given: that side, or NULL, which chooses with e.
-int ckpt_derive_side_choose(struct ckpt_derive_side *s, const struct ckpt_export *e,
-			    const struct ckpt_derive_side *given);
+// The arrays that e chooses; without those whose names, as options change them, another side has given already. given: that side, or NULL, which chooses with e.
+void ckpt_derive_side_choose(struct ckpt_derive_side *s, const struct ckpt_export *e,
+			     const struct ckpt_derive_side *given);
 // The files that can stay as they are. format: only of this one; NULL: of any that is written here. changes: nothing can.
 int ckpt_derive_side_find_whole(struct ckpt_derive_side *s, const struct ckpt_export *e, const char *format);
 // They come below dirfd: as links, as the same chunks, or where neither is possible as copies.

@@ -18,6 +18,7 @@ enum { KEY_FORCE = 0x200, KEY_MERGE };
 
 static const struct argp_option options[] = {
 	CKPT_ARRAY_EXPORT_OPTIONS,
+	CKPT_ARRAY_VIEW_OPTIONS,
 	{"merge", KEY_MERGE, "STEP", 0, "also the arrays of this step whose names the first one does not give", 0},
 	{"force", KEY_FORCE, NULL, 0, "replace a step of this name; it goes to the trash in the same act", 0},
 	{0},
@@ -251,9 +252,8 @@ static int read_sides(struct derive *v, const struct ckpt_listing *l, const stru
 	if (rc)
 		return rc;
 	ckpt_array_export_take(&v->of, o->steps[0], v->first.arrays, NULL);
-	rc = ckpt_derive_side_choose(&v->first, &v->of.of, NULL);
-	if (!rc)
-		rc = ckpt_derive_side_find_whole(&v->first, &v->of.of, v->of.of.format);
+	ckpt_derive_side_choose(&v->first, &v->of.of, NULL);
+	rc = ckpt_derive_side_find_whole(&v->first, &v->of.of, v->of.of.format);
 	if (!rc && !chooses_any(&v->first))
 		rc = ckpt_fail(v->first.word, "`ckptfs arrays STORE STEP` lists the arrays of a step",
 			       "no array is chosen");
@@ -261,7 +261,7 @@ static int read_sides(struct derive *v, const struct ckpt_listing *l, const stru
 		return rc;
 	rc = ckpt_derive_side_read(&v->second, l, o, v->merge);
 	if (!rc)
-		rc = ckpt_derive_side_choose(&v->second, &v->of.of, &v->first);
+		ckpt_derive_side_choose(&v->second, &v->of.of, &v->first);
 	return rc ? rc : ckpt_derive_side_find_whole(&v->second, &v->of.of, v->of.of.format);
 }
 

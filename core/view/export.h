@@ -31,8 +31,8 @@ struct ckpt_export {
 	const char *const *only, *const * not ; // patterns (array_glob.h) that end with NULL; NULL: none
 	// Parts of the chosen arrays and other names for them: unroll, shard, renames and prefix (array_choice.h); NULL: none.
 	const struct ckpt_choice_how *how;
-	const bool *skip;                       // by array of the catalog: it is not chosen; NULL: none
-	bool partial; // files that break rules of their formats are left out, else they are an error
+	const bool *skip; // by array of the catalog: it is not chosen; NULL: none
+	bool partial;     // files that break rules of their formats are left out, else they are an error
 	// Each may be NULL:
 	const volatile int *stop; // not 0: end with -EINTR
 	void (*progress)(uint64_t bytes);

@@ -262,6 +262,25 @@ def test_files_of_one_path_in_both_steps_stay_apart(mount, made, ckptfs, commit,
     assert said["files"] == 1 and load_file(mount / "one/model.safetensors").keys() == {"a", "b"}
 
 
+def test_renamed_arrays_are_written_anew_and_others_stay(mount, made, tuned, ckptfs, scratch):
+    (scratch / "names.json").write_text(json.dumps({"model.layers.3.weight": "model.head", "adapter.a": "adapter.z"}))
+    said = ckptfs.json("derive", mount.path, "1000", "named", "--only", "model.**", "--rename", scratch / "names.json")
+    assert said["shared_files"] == 0, "the shards are one model with their index"
+    found = load_file(mount / "named/model.safetensors")
+    assert found.keys() == {*(f"model.layers.{i}.weight" for i in range(3)), "model.head"}
+    assert found["model.head"].tobytes() == made["model.layers.3.weight"].tobytes()
+    said = ckptfs.json("derive", mount.path, "finetuned", "half", "--rename", scratch / "names.json", "--not", "model.layers.**")
+    assert {r["name"] for r in ckptfs.json("arrays", mount.path, "half")} == {"model.head", "adapter.z", "adapter.b"}
+    said = ckptfs.json("derive", mount.path, "1000", "merged", "--only", "model.**", "--merge", "finetuned", "--rename", scratch / "names.json")
+    found = {}
+    for path in (mount / "merged").glob("**/*.safetensors"):
+        found.update(load_file(path))
+    assert found.keys() == {*(f"model.layers.{i}.weight" for i in range(3)), "model.head", "adapter.z", "adapter.b"}
+    assert found["model.head"].tobytes() == made["model.layers.3.weight"].tobytes(), "the first step gives this name now"
+    said = ckptfs.json("derive", mount.path, "1000", "in-front", "--only", "model.**", "--prefix", "x.")
+    assert said["shared_files"] == 0 and {r["name"] for r in ckptfs.json("arrays", mount.path, "in-front")} == {f"x.{name}" for name in made}
+
+
 def test_merge_of_what_is_not_there_makes_no_step(mount, made, ckptfs):
     for words in (["--merge", "nosuch"], ["--only", "nosuch", "--merge", "1000"]):
         refused = ckptfs("derive", mount.path, "1000", "x", *words, check=False)
