@@ -94,6 +94,11 @@ def test_files_whose_arrays_all_stay_cost_no_byte(mount, store, made, ckptfs, sc
         "model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors", "model.safetensors.index.json"]
     same(scratch / "serving", made)
     assert ckptfs.json("verify", at)["bad"] == [] and ckptfs.json("sessions", at) == []
+    if packed:
+        ckptfs("warm", at, "serving")
+        assert ckptfs.json("verify", at, "--read-data")["bad"] == []
+        ckptfs("get", at, "serving", scratch / "warmed")
+        same(scratch / "warmed", made)
     if mounted:
         same(mount / "serving", made)
         mount.remount()
