@@ -1,5 +1,5 @@
 // Rows of arrays, pieces and faults beside pools of text and numbers, in which they point by offset: so a catalog grows by
-// doubling few blocks, and its memory is counted in one place (room()).
+// doubling few blocks, and its memory is counted in one place (ckpt_catalog_room()).
 #include "core/array/catalog_rows.h"
 
 #include "core/array/array_format.h"
@@ -32,8 +32,7 @@ const char *ckpt_piece_codec_name(enum ckpt_piece_codec codec)
 
 // --- Memory -----------------------------------------------------------------------------------------------------------
 
-// -EFBIG: the catalog would be too large.
-static int room(struct ckpt_catalog *c, void *items, size_t *cap, size_t need, size_t item_bytes)
+int ckpt_catalog_room(struct ckpt_catalog *c, void *items, size_t *cap, size_t need, size_t item_bytes)
 {
 	size_t before = *cap, want = before ? before : 16;
 	int rc;
@@ -50,9 +49,9 @@ static int room(struct ckpt_catalog *c, void *items, size_t *cap, size_t need, s
 	return rc;
 }
 
-static int add_bytes(struct ckpt_catalog *c, const void *bytes, size_t len, uint32_t *ret_at)
+int ckpt_catalog_add_bytes(struct ckpt_catalog *c, const void *bytes, size_t len, uint32_t *ret_at)
 {
-	int rc = room(c, &c->text, &c->text_cap, c->text_len + len + 1, 1);
+	int rc = ckpt_catalog_room(c, &c->text, &c->text_cap, c->text_len + len + 1, 1);
 
 	if (rc)
 		return rc;
@@ -66,12 +65,16 @@ static int add_bytes(struct ckpt_catalog *c, const void *bytes, size_t len, uint
 
 int ckpt_catalog_add_text(struct ckpt_catalog *c, const char *text, uint32_t *ret_at)
 {
-	return add_bytes(c, text, strlen(text), ret_at);
+	return ckpt_catalog_add_bytes(c, text, strlen(text), ret_at);
 }
 
-// The same text as that at `last`, which many rows share, or a new one.
+// The same text as that at `last`, which many rows share, or a new one. Text of the catalog itself is shared, too.
 static int share_text(struct ckpt_catalog *c, const char *text, uint32_t last, uint32_t *ret_at)
 {
+	if ((uintptr_t)text - (uintptr_t)c->text < c->text_len) {
+		*ret_at = (uint32_t)(text - c->text);
+		return 0;
+	}
 	if (last != NONE && !strcmp(c->text + last, text)) {
 		*ret_at = last;
 		return 0;
@@ -79,9 +82,9 @@ static int share_text(struct ckpt_catalog *c, const char *text, uint32_t last, u
 	return ckpt_catalog_add_text(c, text, ret_at);
 }
 
-static int add_numbers(struct ckpt_catalog *c, const uint64_t *numbers, unsigned count)
+int ckpt_catalog_add_numbers(struct ckpt_catalog *c, const uint64_t *numbers, unsigned count)
 {
-	int rc = room(c, &c->numbers, &c->number_cap, c->number_count + count + 1, sizeof(*c->numbers));
+	int rc = ckpt_catalog_room(c, &c->numbers, &c->number_cap, c->number_count + count + 1, sizeof(*c->numbers));
 
 	for (unsigned i = 0; !rc && i < count; i++)
 		c->numbers[c->number_count++] = numbers[i];
@@ -108,7 +111,7 @@ int ckpt_catalog_add_fault(struct ckpt_catalog *c, const char *file, const char 
 	if (!rc)
 		rc = ckpt_catalog_add_text(c, reason, &f.reason);
 	if (!rc)
-		rc = room(c, &c->faults, &c->fault_cap, c->fault_count + 1, sizeof(f));
+		rc = ckpt_catalog_room(c, &c->faults, &c->fault_cap, c->fault_count + 1, sizeof(f));
 	if (!rc)
 		c->faults[c->fault_count++] = f;
 	return rc == -EFBIG ? 0 : rc; // no room is left even for this
@@ -156,16 +159,16 @@ static int add_row(struct ckpt_catalog_reading *r, const struct ckpt_catalog_ent
 	int rc = share_text(c, e->tree ? e->tree : r->path, last ? last->tree : NONE, &row.tree);
 
 	if (!rc)
-		rc = add_bytes(c, e->name, e->name_len, &row.name);
+		rc = ckpt_catalog_add_bytes(c, e->name, e->name_len, &row.name);
 	if (!rc && e->why)
 		rc = share_text(c, e->why, last ? last->why : NONE, &row.why);
 	if (!rc && e->fill)
-		rc = add_bytes(c, e->fill, ckpt_dtype_width(e->dtype), &row.fill);
+		rc = ckpt_catalog_add_bytes(c, e->fill, ckpt_dtype_width(e->dtype), &row.fill);
 	row.shape = (uint32_t)c->number_count;
 	if (!rc)
-		rc = add_numbers(c, e->shape, e->ndim);
+		rc = ckpt_catalog_add_numbers(c, e->shape, e->ndim);
 	if (!rc)
-		rc = room(c, &c->rows, &c->row_cap, c->count + 1, sizeof(row));
+		rc = ckpt_catalog_room(c, &c->rows, &c->row_cap, c->count + 1, sizeof(row));
 	if (!rc)
 		c->rows[c->count++] = row;
 	return rc;
@@ -229,15 +232,15 @@ static int add_piece(struct ckpt_catalog_reading *r, struct row *row, const stru
 
 	memcpy(piece.codecs, p->codecs, sizeof(piece.codecs));
 	if (!rc && p->data)
-		rc = add_bytes(c, p->data, p->bytes, &piece.data);
+		rc = ckpt_catalog_add_bytes(c, p->data, p->bytes, &piece.data);
 	if (!rc)
-		rc = add_numbers(c, p->start, row->ndim);
+		rc = ckpt_catalog_add_numbers(c, p->start, row->ndim);
 	if (!rc)
-		rc = add_numbers(c, p->extent, row->ndim);
+		rc = ckpt_catalog_add_numbers(c, p->extent, row->ndim);
 	if (!rc)
-		rc = add_numbers(c, p->strides, row->ndim);
+		rc = ckpt_catalog_add_numbers(c, p->strides, row->ndim);
 	if (!rc)
-		rc = room(c, &c->pieces, &c->piece_cap, c->piece_count + 1, sizeof(piece));
+		rc = ckpt_catalog_room(c, &c->pieces, &c->piece_cap, c->piece_count + 1, sizeof(piece));
 	if (rc)
 		return rc;
 	c->pieces[c->piece_count++] = piece;
@@ -329,14 +332,14 @@ int ckpt_catalog_promise(struct ckpt_catalog_reading *r, const struct ckpt_catal
 	if (!rc)
 		rc = share_text(c, promise->tree, last ? last->tree : NONE, &p.tree);
 	if (!rc)
-		rc = add_bytes(c, promise->name, promise->name_len, &p.name);
+		rc = ckpt_catalog_add_bytes(c, promise->name, promise->name_len, &p.name);
 	if (!rc && promise->file)
 		rc = share_text(c, promise->file, last ? last->file : NONE, &p.file);
 	p.shape = (uint32_t)c->number_count;
 	if (!rc && promise->ndim <= CKPT_ARRAY_DIMS_MAX)
-		rc = add_numbers(c, promise->shape, promise->ndim);
+		rc = ckpt_catalog_add_numbers(c, promise->shape, promise->ndim);
 	if (!rc)
-		rc = room(c, &c->promises, &c->promise_cap, c->promise_count + 1, sizeof(p));
+		rc = ckpt_catalog_room(c, &c->promises, &c->promise_cap, c->promise_count + 1, sizeof(p));
 	if (!rc)
 		c->promises[c->promise_count++] = p;
 	return too_large(r, rc);
@@ -351,7 +354,7 @@ int ckpt_catalog_covers(struct ckpt_catalog_reading *r, const char *tree)
 	if (!rc)
 		rc = ckpt_catalog_add_text(c, tree, &cover.tree);
 	if (!rc)
-		rc = room(c, &c->covers, &c->cover_cap, c->cover_count + 1, sizeof(cover));
+		rc = ckpt_catalog_room(c, &c->covers, &c->cover_cap, c->cover_count + 1, sizeof(cover));
 	if (!rc)
 		c->covers[c->cover_count++] = cover;
 	return too_large(r, rc);
@@ -366,7 +369,7 @@ int ckpt_catalog_join(struct ckpt_catalog_reading *r, const char *from, const ch
 	if (!rc)
 		rc = share_text(c, to, c->join_count ? c->joins[c->join_count - 1].to : NONE, &join.to);
 	if (!rc)
-		rc = room(c, &c->joins, &c->join_cap, c->join_count + 1, sizeof(join));
+		rc = ckpt_catalog_room(c, &c->joins, &c->join_cap, c->join_count + 1, sizeof(join));
 	if (!rc)
 		c->joins[c->join_count++] = join;
 	return too_large(r, rc);
@@ -402,8 +405,7 @@ int ckpt_catalog_load_json(struct ckpt_catalog_reading *r, json_t **ret_json)
 
 // --- One file ---------------------------------------------------------------------------------------------------------
 
-// The state before a file; memory stays, for the next one. The fault that the file left stays, too.
-static int take_back(struct ckpt_catalog_reading *r, const struct ckpt_catalog *before)
+int ckpt_catalog_take_back(struct ckpt_catalog_reading *r, const struct ckpt_catalog *before)
 {
 	struct ckpt_catalog *c = r->catalog;
 	bool has_fault = c->fault_count > before->fault_count;
@@ -420,6 +422,8 @@ static int take_back(struct ckpt_catalog_reading *r, const struct ckpt_catalog *
 	c->promise_count = before->promise_count;
 	c->join_count = before->join_count;
 	c->cover_count = before->cover_count;
+	c->zero_file_count = before->zero_file_count;
+	c->zero_param_count = before->zero_param_count;
 	c->piece_count = before->piece_count;
 	c->number_count = before->number_count;
 	c->text_len = before->text_len;
@@ -451,7 +455,7 @@ static int read_file(struct ckpt_catalog_reading *r)
 		return 0;
 	if (rc == -EINVAL && r->catalog->fault_count == before.fault_count)
 		rc = ckpt_catalog_refuse(r, format->name, "it breaks a rule of its format");
-	taken = take_back(r, &before);
+	taken = ckpt_catalog_take_back(r, &before);
 	return rc == -EINVAL ? taken : rc;
 }
 
@@ -492,6 +496,8 @@ void ckpt_catalog_free(struct ckpt_catalog *c)
 	free(c->promises);
 	free(c->joins);
 	free(c->covers);
+	free(c->zero_files);
+	free(c->zero_params);
 	free(c->text);
 	free(c->numbers);
 	free(c);

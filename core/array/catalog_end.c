@@ -1,5 +1,5 @@
 // The end of a catalog: files become one tree, what indices promise is compared with the rows, and names that repeat are found.
-#include "core/array/catalog_rows.h"
+#include "core/array/catalog_zero.h"
 
 #include "core/base/util.h"
 
@@ -222,7 +222,7 @@ static int find_repeats(const struct ending *e)
 	return 0;
 }
 
-int ckpt_catalog_end(struct ckpt_catalog *c)
+static int end_rows(struct ckpt_catalog *c)
 {
 	CLEANUP_FREE uint32_t *order = ckpt_calloc(c->count + 1, sizeof(*order));
 	CLEANUP_FREE bool *named = ckpt_calloc(c->count + 1, sizeof(*named));
@@ -237,4 +237,11 @@ int ckpt_catalog_end(struct ckpt_catalog *c)
 	qsort_r(order, c->count, sizeof(*order), by_name, c);
 	rc = keep_promises(&e);
 	return rc ? rc : find_repeats(&e);
+}
+
+int ckpt_catalog_end(struct ckpt_catalog *c)
+{
+	int rc = ckpt_zero_join(c);
+
+	return rc ? rc : end_rows(c);
 }

@@ -41,11 +41,34 @@ struct cover {
 	uint32_t index, tree; // in text
 };
 
+// A file of DeepSpeed's ZeRO, and what its pickle says beside its arrays: catalog_zero.c, catalog_zero_join.c.
+struct zero_file {
+	uint32_t path;        // in text
+	uint32_t row, rows;   // its arrays
+	uint32_t param, rest; // of rank 0's model states: the first parameter, and how many
+	uint32_t dp, mp;      // its rank
+	uint32_t world;       // ranks that share the optimizer's states; 0: it does not say
+	uint8_t is_model, is_of_rank;
+};
+
+enum zero_kind { ZERO_TRAINED, ZERO_FROZEN, ZERO_BUFFER, ZERO_SHARED };
+
+struct zero_param {
+	uint32_t name;  // in text
+	uint32_t other; // in text, of a SHARED one: the name of the parameter that has its elements
+	uint32_t shape; // in numbers
+	uint32_t group; // of a TRAINED one
+	uint8_t kind, ndim;
+};
+
 struct ckpt_catalog {
 	struct promise *promises;
 	struct join *joins;
 	struct cover *covers;
 	size_t promise_count, join_count, cover_count, promise_cap, join_cap, cover_cap;
+	struct zero_file *zero_files;
+	struct zero_param *zero_params;
+	size_t zero_file_count, zero_param_count, zero_file_cap, zero_param_cap;
 	struct row *rows;
 	struct piece *pieces;
 	struct fault *faults;
@@ -56,7 +79,14 @@ struct ckpt_catalog {
 	size_t bytes; // of all of these
 };
 
-// Of the text: -EFBIG, the catalog would be too large.
+// Of what is added: -EFBIG, the catalog would be too large. Neither text nor numbers may be those of the catalog.
+int ckpt_catalog_room(struct ckpt_catalog *c, void *items, size_t *cap, size_t need, size_t item_bytes);
+int ckpt_catalog_add_bytes(struct ckpt_catalog *c, const void *bytes, size_t len,
+			   uint32_t *ret_at); // of the text, with a NUL
+int ckpt_catalog_add_numbers(struct ckpt_catalog *c, const uint64_t *numbers, unsigned count);
 int ckpt_catalog_add_text(struct ckpt_catalog *c, const char *text, uint32_t *ret_at);
 int ckpt_catalog_add_fault(struct ckpt_catalog *c, const char *file, const char *field,
 			   const char *reason); // 0, -ENOMEM
+// What was added since `before`, a copy of the catalog, is gone; memory stays. The last fault of the file that is read stays, too. 0,
+// -ENOMEM.
+int ckpt_catalog_take_back(struct ckpt_catalog_reading *r, const struct ckpt_catalog *before);

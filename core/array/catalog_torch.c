@@ -6,6 +6,7 @@
 // and a tensor as the call of a rebuild function of torch/_utils.py with a storage, an offset, sizes and strides. The names of
 // arrays are the paths to them: the keys of dictionaries, the numbers of items, and the attributes of objects, joined by ".".
 #include "core/array/catalog_torch.h"
+#include "core/array/catalog_zero.h"
 
 #include "core/array/array_format.h"
 #include "core/base/util.h"
@@ -600,7 +601,7 @@ static int read_pickle(struct ckpt_torch *r)
 }
 
 // An object that is an array itself is called like the file, without what is behind the last dot.
-int ckpt_torch_walk(struct ckpt_torch *r)
+static int walk(struct ckpt_torch *r)
 {
 	const char *base = r->catalog->base, *dot = strrchr(base, '.');
 	ckpt_value root = ckpt_pickle_root(r->pickle);
@@ -623,6 +624,14 @@ int ckpt_torch_walk(struct ckpt_torch *r)
 	default:
 		return visit(r, root, 0);
 	}
+}
+
+int ckpt_torch_walk(struct ckpt_torch *r)
+{
+	size_t first_row = ckpt_catalog_count(r->catalog->catalog);
+	int rc = walk(r);
+
+	return rc ? rc : ckpt_zero_take(r, first_row);
 }
 
 void ckpt_torch_done(struct ckpt_torch *r)
