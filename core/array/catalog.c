@@ -277,12 +277,15 @@ int ckpt_catalog_add_flat(struct ckpt_catalog_reading *r, const struct ckpt_piec
 			  uint64_t count)
 {
 	const struct row *row = last_row(r->catalog);
-	uint64_t shape[CKPT_ARRAY_DIMS_MAX], step[CKPT_ARRAY_DIMS_MAX + 1], start[CKPT_ARRAY_DIMS_MAX],
-		extent[CKPT_ARRAY_DIMS_MAX], done = 0, elements;
+	uint64_t shape[CKPT_ARRAY_DIMS_MAX], step[CKPT_ARRAY_DIMS_MAX + 1],
+		origin[CKPT_ARRAY_DIMS_MAX] = {0}, start[CKPT_ARRAY_DIMS_MAX], extent[CKPT_ARRAY_DIMS_MAX], done = 0,
+		elements;
 	unsigned ndim = row->ndim, width = ckpt_dtype_width(row->dtype);
 	int rc = 0;
 
-	memcpy(shape, r->catalog->numbers + row->shape, ndim * sizeof(*shape));
+	memcpy(shape, piece->start ? piece->extent : r->catalog->numbers + row->shape, ndim * sizeof(*shape));
+	if (piece->start)
+		memcpy(origin, piece->start, ndim * sizeof(*origin));
 	if (!ckpt_array_elements(shape, ndim, &elements) || first > elements || count > elements - first)
 		return ckpt_catalog_refuse(r, "flat range", "%.128s has a piece outside of its shape",
 					   r->catalog->text + row->name);
@@ -302,6 +305,8 @@ int ckpt_catalog_add_flat(struct ckpt_catalog_reading *r, const struct ckpt_piec
 		}
 		if (axis < ndim)
 			n = extent[axis] = MIN((count - done) / step[axis + 1], shape[axis] - start[axis]);
+		for (unsigned i = 0; i < ndim; i++)
+			start[i] += origin[i];
 		box.start = start;
 		box.extent = extent;
 		box.strides = NULL;

@@ -7,12 +7,22 @@
 //	_StorageInfo       relative_path, offset, length: bytes of a file beside it; transform_descriptors: what was done to them
 //
 // and these bytes are a torch.save() of the chunk. They are not read for the catalog: ckpt_piece_resolve() does that for one.
+//
+// Megatron (megatron/core/dist_checkpointing/strategies/torch.py and resharding.py, to 2025) has beside these
+//
+//	mcore_data         {NAME: {"nd_reformulated_orig_global_shape": SHAPE}}
+//
+// of an array whose shards are flat. A grid cuts SHAPE into equal boxes; size is the grid's and the elements of a box, so that a chunk is
+// a flat range of one box.
 #include "core/array/catalog_listing.h"
 
+#include "core/array/array_format.h"
 #include "core/array/pickle.h"
 #include "core/base/util.h"
 #include "core/limits.h"
 
+#define WHY_BOX "the box of a piece is not what torch writes"
+#define WHY_GRID "its shape and the grid of its flat shards do not fit"
 #define ATTRIBUTES_MAX 64    // of an object
 #define STORED_NAME_MAX 1024 // bytes; names are compared often
 
@@ -25,6 +35,8 @@ struct reading {
 	struct ckpt_pickle *pickle;
 	struct stored *stored; // sorted by name and offset
 	size_t stored_count, stored_cap;
+	struct stored *shapes; // of mcore_data, sorted by name; info is the shape
+	size_t shape_count, shape_cap;
 	struct ckpt_catalog_listing listing;
 };
 
@@ -105,23 +117,56 @@ static int take_stored(struct reading *r, ckpt_value storage_data)
 	return rc;
 }
 
-static const struct stored *find_stored(const struct reading *r, ckpt_value name, ckpt_value offset)
+static const struct stored *find_in(const struct reading *r, const struct stored *list, size_t count, ckpt_value name,
+				    ckpt_value offset)
 {
 	const struct stored want = {name, offset, 0};
-	size_t low = 0, high = r->stored_count;
+	size_t low = 0, high = count;
 
 	while (low < high) {
 		size_t middle = low + (high - low) / 2;
-		int order = by_place(&want, &r->stored[middle], r->pickle);
+		int order = by_place(&want, &list[middle], r->pickle);
 
 		if (!order)
-			return &r->stored[middle];
+			return &list[middle];
 		if (order < 0)
 			high = middle;
 		else
 			low = middle + 1;
 	}
 	return NULL;
+}
+
+static const struct stored *find_stored(const struct reading *r, ckpt_value name, ckpt_value offset)
+{
+	return find_in(r, r->stored, r->stored_count, name, offset);
+}
+
+// What makes no sense says nothing.
+static int take_shapes(struct reading *r, ckpt_value mcore_data)
+{
+	const struct ckpt_pickle *p = r->pickle;
+	int rc = 0;
+
+	if (ckpt_value_kind(p, mcore_data) != CKPT_VALUE_DICT)
+		return 0;
+	for (ckpt_item at = ckpt_value_first(p, mcore_data), value; at && !rc; at = ckpt_item_next(p, value)) {
+		struct stored s = {.name = ckpt_item_value(p, at)};
+		ckpt_value data;
+
+		value = ckpt_item_next(p, at);
+		data = ckpt_item_value(p, value);
+		// Many names may share one large dictionary.
+		if (!is_pair(p, &s) || ckpt_value_count(p, data) > 2 * ATTRIBUTES_MAX ||
+		    !ckpt_value_get(p, data, "nd_reformulated_orig_global_shape", &s.info))
+			continue;
+		rc = ckpt_grow((void **)&r->shapes, &r->shape_cap, r->shape_count + 1, sizeof(s));
+		if (!rc)
+			r->shapes[r->shape_count++] = s;
+	}
+	if (!rc && r->shape_count)
+		qsort_r(r->shapes, r->shape_count, sizeof(*r->shapes), by_place, r->pickle);
+	return rc;
 }
 
 // --- Arrays -----------------------------------------------------------------------------------------------------------
@@ -168,44 +213,99 @@ static const char *take_place(struct reading *r, const struct stored *stored, st
 	return NULL;
 }
 
-static int add_chunk(struct reading *r, ckpt_value name, ckpt_value chunk, unsigned ndim, const char **ret_why)
+// An array of .metadata. Of one that is flat the grid has a box for each part of the shape.
+struct tensor {
+	ckpt_value name;
+	unsigned ndim; // of size
+	bool is_flat;
+	uint64_t size[CKPT_ARRAY_DIMS_MAX], box[CKPT_ARRAY_DIMS_MAX];
+};
+
+// Elements of a flat range: those of one box, in C order. NULL: they are none.
+static const char *place_flat(const struct tensor *t, const uint64_t *offsets, const uint64_t *sizes,
+			      uint64_t start[CKPT_ARRAY_DIMS_MAX])
+{
+	unsigned ndim = t->ndim - 1;
+
+	for (unsigned i = 0; i < ndim; i++) {
+		if (sizes[i] != 1 || offsets[i] >= t->size[i])
+			return WHY_BOX;
+		start[i] = offsets[i] * t->box[i]; // in the shape
+	}
+	return offsets[ndim] > t->size[ndim] || sizes[ndim] > t->size[ndim] - offsets[ndim] ? WHY_BOX : NULL;
+}
+
+static int add_chunk(struct reading *r, const struct tensor *t, ckpt_value chunk, const char **ret_why)
 {
 	const struct ckpt_pickle *p = r->pickle;
-	uint64_t start[CKPT_ARRAY_DIMS_MAX], extent[CKPT_ARRAY_DIMS_MAX];
-	ckpt_value offsets = attribute(p, chunk, "offsets");
-	struct ckpt_piece piece = {.start = start, .extent = extent};
-	unsigned start_count, extent_count;
+	uint64_t offsets[CKPT_ARRAY_DIMS_MAX], sizes[CKPT_ARRAY_DIMS_MAX], start[CKPT_ARRAY_DIMS_MAX];
+	ckpt_value offset = attribute(p, chunk, "offsets");
+	struct ckpt_piece piece = {.start = offsets, .extent = sizes};
+	unsigned offset_count, size_count;
 
-	if (!ckpt_value_sizes(p, offsets, start, &start_count) ||
-	    !ckpt_value_sizes(p, attribute(p, chunk, "sizes"), extent, &extent_count) || start_count != ndim ||
-	    extent_count != ndim) {
-		*ret_why = "the box of a piece is not what torch writes";
-		return 0;
+	if (!ckpt_value_sizes(p, offset, offsets, &offset_count) ||
+	    !ckpt_value_sizes(p, attribute(p, chunk, "sizes"), sizes, &size_count) || offset_count != t->ndim ||
+	    size_count != t->ndim)
+		*ret_why = WHY_BOX;
+	else if (t->is_flat)
+		*ret_why = place_flat(t, offsets, sizes, start);
+	if (!*ret_why)
+		*ret_why = take_place(r, find_stored(r, t->name, offset), &piece);
+	if (*ret_why || !t->is_flat)
+		return *ret_why ? 0 : ckpt_catalog_add_piece(r->catalog, &piece);
+	piece.start = start;
+	piece.extent = t->box;
+	return ckpt_catalog_add_flat(r->catalog, &piece, offsets[t->ndim - 1], sizes[t->ndim - 1]);
+}
+
+// The shape before it was cut into boxes, each of which is flat. NULL; why there is none; *ret_is_flat stays: it is no such array.
+static const char *take_flat(const struct reading *r, struct tensor *t, uint64_t shape[CKPT_ARRAY_DIMS_MAX])
+{
+	const struct stored *original = find_in(r, r->shapes, r->shape_count, t->name, 0);
+	uint64_t elements;
+	unsigned ndim;
+
+	if (!original || ckpt_value_kind(r->pickle, original->info) == CKPT_VALUE_NONE)
+		return NULL;
+	if (!ckpt_value_sizes(r->pickle, original->info, shape, &ndim) || ndim + 1 != t->ndim)
+		return WHY_GRID;
+	for (unsigned i = 0; i < ndim; i++) {
+		if (!t->size[i] || shape[i] % t->size[i])
+			return WHY_GRID;
+		t->box[i] = shape[i] / t->size[i];
 	}
-	*ret_why = take_place(r, find_stored(r, name, offsets), &piece);
-	return *ret_why ? 0 : ckpt_catalog_add_piece(r->catalog, &piece);
+	t->is_flat = true;
+	return ckpt_array_elements(t->box, ndim, &elements) && elements == t->size[ndim] ? NULL : WHY_GRID;
 }
 
 static int add_tensor(struct reading *r, struct ckpt_catalog_entry *e, ckpt_value name, ckpt_value tensor)
 {
 	const struct ckpt_pickle *p = r->pickle;
 	uint64_t shape[CKPT_ARRAY_DIMS_MAX];
+	struct tensor t = {.name = name};
 	const char *why = NULL;
 	ckpt_item at;
 	int rc;
 
-	e->shape = shape;
+	e->shape = t.size;
 	e->dtype = dtype_of(p, tensor);
-	if (!ckpt_value_sizes(p, attribute(p, tensor, "size"), shape, &e->ndim))
+	if (!ckpt_value_sizes(p, attribute(p, tensor, "size"), t.size, &t.ndim))
 		e->why = "its shape is not what torch writes";
 	else if (!e->dtype)
 		e->why = "its dtype has no equal here";
+	else
+		e->why = take_flat(r, &t, shape);
+	e->ndim = t.ndim;
+	if (t.is_flat && !e->why) {
+		e->shape = shape;
+		e->ndim = t.ndim - 1;
+	}
 	rc = ckpt_catalog_add(r->catalog, e);
 	at = e->why ? 0 : ckpt_value_first(p, attribute(p, tensor, "chunks"));
 	if (!rc && !e->why && !at)
 		why = CKPT_WHY_NO_PIECES;
 	for (; at && !rc && !why; at = ckpt_item_next(p, at))
-		rc = add_chunk(r, name, ckpt_item_value(p, at), e->ndim, &why);
+		rc = add_chunk(r, &t, ckpt_item_value(p, at), &why);
 	return rc || !why ? rc : ckpt_catalog_note(r->catalog, "%s", why);
 }
 
@@ -256,7 +356,7 @@ static int read_all(struct reading *r)
 {
 	CLEANUP_FREE char *tree = r->catalog->dir_len ? strndup(r->catalog->path, r->catalog->dir_len) : strdup(".");
 	struct ckpt_pickle_fault fault;
-	ckpt_value root;
+	ckpt_value root, class;
 	int rc;
 
 	if (!tree)
@@ -268,12 +368,15 @@ static int read_all(struct reading *r)
 	if (rc)
 		return rc;
 	root = ckpt_pickle_root(r->pickle);
-	if (!ckpt_value_is_global(r->pickle, ckpt_value_callee(r->pickle, root),
-				  "torch.distributed.checkpoint.metadata Metadata"))
+	class = ckpt_value_callee(r->pickle, root);
+	if (!ckpt_value_is_global(r->pickle, class, "torch.distributed.checkpoint.metadata Metadata") &&
+	    !ckpt_value_is_global(r->pickle, class, "megatron.core.dist_checkpointing.strategies.torch MCoreMetadata"))
 		return ckpt_catalog_refuse(r->catalog, "pickle", "it is no Metadata of torch.distributed.checkpoint");
 	rc = ckpt_catalog_listing_read(r->catalog, &r->listing);
 	if (!rc)
 		rc = take_stored(r, attribute(r->pickle, root, "storage_data"));
+	if (!rc)
+		rc = take_shapes(r, attribute(r->pickle, root, "mcore_data"));
 	return rc ? rc : add_all(r, attribute(r->pickle, root, "state_dict_metadata"), tree);
 }
 
@@ -285,6 +388,7 @@ static int read_dcp(struct ckpt_catalog_reading *catalog)
 	ckpt_pickle_free(r.pickle);
 	ckpt_catalog_listing_done(&r.listing);
 	free(r.stored);
+	free(r.shapes);
 	return rc;
 }
 
@@ -314,12 +418,52 @@ static void close_slice(void *arg __attribute__((unused)), struct ckpt_source *s
 {
 }
 
-// The only array of the slice is that of the box.
+// The only array of the slice has the elements of the box, or those of a flat range in which the box is: one row.
 static bool is_box(const struct ckpt_catalog_array *a, const struct ckpt_catalog_array *slice,
 		   const struct ckpt_piece *piece)
 {
-	return !slice->why && slice->pieces == 1 && slice->dtype == a->dtype && slice->ndim == a->ndim &&
+	return slice->ndim == a->ndim && !piece->first &&
 	       (!a->ndim || !memcmp(slice->shape, piece->extent, a->ndim * sizeof(*piece->extent)));
+}
+
+static bool is_row(const struct ckpt_catalog_array *a, const struct ckpt_catalog_array *slice,
+		   const struct ckpt_piece *piece, const uint64_t *strides)
+{
+	uint64_t elements = 1, length;
+
+	if (slice->ndim != a->ndim + 1)
+		return false;
+	for (unsigned i = 0; i < a->ndim; i++) {
+		if (slice->shape[i] != 1)
+			return false;
+		elements *= piece->extent[i]; // no more than the array has
+	}
+	length = slice->shape[a->ndim];
+	return (strides[a->ndim] == 1 || length < 2) && piece->first <= length && elements <= length - piece->first;
+}
+
+static bool resolve(const struct ckpt_catalog *c, const struct ckpt_catalog_array *array, struct ckpt_piece *piece,
+		    uint64_t strides[CKPT_ARRAY_DIMS_MAX], bool *ret_big_endian)
+{
+	struct ckpt_catalog_array a;
+	struct ckpt_piece raw;
+	bool box;
+
+	ckpt_catalog_get(c, 0, &a);
+	if (a.why || a.pieces != 1 || a.dtype != array->dtype)
+		return false;
+	ckpt_catalog_piece(c, 0, 0, &raw);
+	box = is_box(array, &a, piece);
+	if (!box && !is_row(array, &a, piece, raw.strides))
+		return false;
+	memcpy(strides, box ? raw.strides : piece->strides, array->ndim * sizeof(*strides));
+	*ret_big_endian = a.big_endian;
+	piece->offset += raw.offset;
+	piece->bytes = raw.bytes;
+	piece->first += raw.first;
+	piece->strides = strides;
+	memcpy(piece->codecs, raw.codecs, sizeof(piece->codecs));
+	return true;
 }
 
 int ckpt_piece_resolve(const struct ckpt_source *file, const struct ckpt_catalog_array *array, struct ckpt_piece *piece,
@@ -327,9 +471,7 @@ int ckpt_piece_resolve(const struct ckpt_source *file, const struct ckpt_catalog
 {
 	struct slice slice = {file, piece->offset, piece->bytes};
 	const struct ckpt_catalog_files files = {.open = open_slice, .close = close_slice, .arg = &slice};
-	struct ckpt_catalog_array a;
 	struct ckpt_catalog *c;
-	struct ckpt_piece raw;
 	int rc;
 
 	*ret_big_endian = array->big_endian;
@@ -339,22 +481,8 @@ int ckpt_piece_resolve(const struct ckpt_source *file, const struct ckpt_catalog
 	if (rc)
 		return rc;
 	rc = ckpt_catalog_read(c, &files, "slice.pt");
-	if (!rc && ckpt_catalog_count(c) != 1)
+	if (!rc && (ckpt_catalog_count(c) != 1 || !resolve(c, array, piece, strides, ret_big_endian)))
 		rc = -EINVAL;
-	if (!rc) {
-		ckpt_catalog_get(c, 0, &a);
-		rc = is_box(array, &a, piece) ? 0 : -EINVAL;
-	}
-	if (!rc) {
-		ckpt_catalog_piece(c, 0, 0, &raw);
-		memcpy(strides, raw.strides, array->ndim * sizeof(*strides));
-		*ret_big_endian = a.big_endian;
-		piece->offset += raw.offset;
-		piece->bytes = raw.bytes;
-		piece->first = raw.first;
-		piece->strides = strides;
-		memcpy(piece->codecs, raw.codecs, sizeof(piece->codecs));
-	}
 	ckpt_catalog_free(c);
 	return rc;
 }

@@ -58,8 +58,8 @@ int ckpt_catalog_add(struct ckpt_catalog_reading *r, const struct ckpt_catalog_e
 // A piece of the array that was added last. file NULL: the file that is read. strides NULL: the box is stored in C order;
 // start NULL: it is the whole array. Its data is copied. -EINVAL: refused, as the box is not in the array; -ENOMEM.
 int ckpt_catalog_add_piece(struct ckpt_catalog_reading *r, const struct ckpt_piece *piece);
-// The same of the elements [first, first + count) of the array in C order, which lie behind each other in the piece: as so many boxes as
-// that takes, two for each axis at most. The piece has no box of its own. -EINVAL also: they are not in the array.
+// The same of the elements [first, first + count) of a box in C order, which lie behind each other in the piece: as so many boxes as
+// that takes, two for each axis at most. The box is that of the piece; start NULL: the whole array. -EINVAL also: they are not in the box.
 int ckpt_catalog_add_flat(struct ckpt_catalog_reading *r, const struct ckpt_piece *piece, uint64_t first,
 			  uint64_t count);
 // Why the array that was added last cannot be read as elements; its pieces, if it has some, stay. 0, -EINVAL, -ENOMEM.
