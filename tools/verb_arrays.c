@@ -327,8 +327,8 @@ int ckpt_verb_arrays(int argc, char **argv)
 	static const struct ckpt_syntax syntax = {
 		.operands = "[STORE] STEP[/PATH] [GLOB]",
 		.doc = "Lists the arrays of a step: name, dtype, shape, size, whatever format its files have.\v"
-		       "Formats: npy, npz, safetensors, torch.save, torch.distributed.checkpoint, zarr 2 and 3, OCDBT "
-		       "(Orbax), GGUF. Only headers "
+		       "Formats: npy, npz, safetensors, torch.save, torch.distributed.checkpoint, DeepSpeed's ZeRO, "
+		       "zarr 2 and 3, OCDBT (Orbax), GGUF. Only headers "
 		       "are read. A GLOB is over names: `*` stops at `.` and `/`, `**` does not; with a colon it is "
 		       "over TREE:NAME. In a mount the arrays are files: STEP/.arrays/NAME.npy.\n\n"
 		       "Examples:\n"

@@ -11,8 +11,11 @@
 //	safetensors  Hugging Face's safetensors/README.md and src/tensor.rs
 //	torch        torch/serialization.py, torch/_utils.py: torch.save() as a zip, and the form without one (before torch
 //	             1.6)
+//	deepspeed    deepspeed/utils/zero_to_fp32.py, runtime/zero: the files of ZeRO 1, 2 and 3 in a folder. They are read as torch; the end of the
+//	             catalog makes whole arrays of the ranks' parts: NAME, NAME.exp_avg, NAME.exp_avg_sq, in the tree of the folder
 //	gguf         ggml's docs/gguf.md and ggml.h, versions 2 and 3
-//	dcp          torch/distributed/checkpoint: metadata.py, filesystem.py. The file is .metadata
+//	dcp          torch/distributed/checkpoint: metadata.py, filesystem.py. The file is .metadata. Megatron's torch_dist, too, with the flat
+//	             shards that it had to 2025 (megatron/core/dist_checkpointing/strategies/resharding.py)
 //	zarr2        zarr-specs: docs/v2/v2.0.rst. The file is .zarray
 //	zarr3        zarr-specs: docs/v3/core, docs/v3/codecs. The file is zarr.json
 //	ocdbt        TensorStore's kvstore/ocdbt, "Storage format": arrays of zarr in a tree of keys. The file is manifest.ocdbt
@@ -106,7 +109,8 @@ void ckpt_catalog_free(struct ckpt_catalog *c);          // NULL is fine
 // Adds the arrays of the file at path, if its format is one of those above; one that belongs to another file's format (a chunk)
 // adds nothing. 0, also for a file that breaks rules; -ENOMEM; what the sources say. After an error the catalog is as before.
 int ckpt_catalog_read(struct ckpt_catalog *c, const struct ckpt_catalog_files *files, const char *path);
-// After the last file: joins trees and compares them with what indices say; finds names that repeat. 0, -ENOMEM.
+// After the last file: joins trees, and parts of arrays that lie in several files; compares them with what indices say; finds names that
+// repeat. 0, -ENOMEM.
 int ckpt_catalog_end(struct ckpt_catalog *c);
 
 size_t ckpt_catalog_bytes(const struct ckpt_catalog *c); // of memory

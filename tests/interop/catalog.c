@@ -5,7 +5,7 @@
 //	                      {"arrays": [{tree, name, format, why, dtype, big_endian, shape, fill, pieces: [...]}], "faults": [[file,
 //	                      field, reason]]}. Names are in hex, as they may have any byte. Ends with assert() where a call fails.
 //	                      With -o the elements of array N, gathered in parts of many sizes, are in OUT/N, or the error is in
-//	                      its "gathered".
+//	                      its "gathered". Its shards, gathered as boxes, are asserted to be the same, if it is small.
 #include "core/array/gather.h"
 #include "core/base/util.h"
 #include "tests/interop/folder_files.h"
@@ -90,8 +90,47 @@ static int write_elements(struct ckpt_gather *g, FILE *f)
 	return 0;
 }
 
+#define SHARDED_BYTES_MAX (1u << 20)
+
+// The box has ceil(rows / shards) of the axis' rows, as torch.chunk(); the last ones have fewer, or none.
+static void check_shard(struct ckpt_gather *g, const struct ckpt_catalog_array *a, const uint8_t *whole, unsigned axis,
+			uint64_t shard, uint64_t shards)
+{
+	uint64_t start[CKPT_ARRAY_DIMS_MAX] = {0}, extent[CKPT_ARRAY_DIMS_MAX], rows = a->shape[axis], outer = 1;
+	uint64_t each = (rows + shards - 1) / shards, inner = ckpt_gather_width(g);
+	CLEANUP_FREE uint8_t *box = malloc(SHARDED_BYTES_MAX);
+
+	assert(box);
+	memcpy(extent, a->shape, a->ndim * sizeof(*extent));
+	start[axis] = MIN(rows, shard * each);
+	extent[axis] = MIN(each, rows - start[axis]);
+	for (unsigned i = 0; i < a->ndim; i++)
+		*(i < axis ? &outer : &inner) *= i == axis ? 1 : a->shape[i];
+	assert(!ckpt_gather_box(g, start, extent, box));
+	for (uint64_t i = 0; i < outer; i++)
+		assert(!memcmp(box + i * extent[axis] * inner, whole + (i * rows + start[axis]) * inner,
+			       extent[axis] * inner));
+}
+
+static void check_shards(struct ckpt_gather *g, const struct ckpt_catalog_array *a)
+{
+	static const uint64_t counts[] = {1, 2, 3, 8};
+	uint64_t all = ckpt_gather_elements(g);
+	CLEANUP_FREE uint8_t *whole = malloc(SHARDED_BYTES_MAX);
+
+	assert(whole);
+	if (all > SHARDED_BYTES_MAX / ckpt_gather_width(g))
+		return;
+	assert(!ckpt_gather_run(g, 0, all, whole));
+	for (unsigned axis = 0; axis < a->ndim; axis++)
+		for (size_t n = 0; n < ARRAY_LEN(counts); n++)
+			for (uint64_t shard = 0; shard < counts[n]; shard++)
+				check_shard(g, a, whole, axis, shard, counts[n]);
+}
+
 static const char *gather(const struct ckpt_catalog *c, size_t i, const struct ckpt_catalog_files *files)
 {
+	struct ckpt_catalog_array a;
 	struct ckpt_gather *g;
 	char path[4096];
 	FILE *f;
@@ -104,6 +143,9 @@ static const char *gather(const struct ckpt_catalog *c, size_t i, const struct c
 	assert(f);
 	rc = write_elements(g, f);
 	assert(!fclose(f));
+	ckpt_catalog_get(c, i, &a);
+	if (!rc)
+		check_shards(g, &a);
 	ckpt_gather_free(g);
 	return rc ? strerrorname_np(-rc) : "yes";
 }

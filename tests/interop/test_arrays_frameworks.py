@@ -95,6 +95,34 @@ def test_distributed_checkpoint(mount, tmp_path):
     check(mount, {"dcp": loaded}, before)
 
 
+@pytest.mark.parametrize("stage", [1, 3])
+def test_deepspeed_zero(mount, tmp_path, ckptfs, stage):
+    from support.zero import Zero, parameters
+
+    zero = Zero([parameters({"a.weight": (48, 32), "a.bias": (32,)}), parameters({"b.weight": (31, 7)})], stage, 3)
+    zero.write(tmp_path / "global_step9")
+    complete(mount, tmp_path)
+    arrays = mount / "1000/.arrays"
+    for name, value in zero.want.items():
+        for path in f"global_step9/{name}.npy", f"{name}.npy":
+            assert np.load(arrays / path).tobytes() == value.numpy().tobytes(), path
+    found = ckptfs.json("check", mount.path, "1000", "--read-data")
+    assert found["healthy"] and {f["kind"] for f in found["findings"]} <= {"zero"}
+
+
+def test_a_file_of_a_deepspeed_rank_is_missing(mount, tmp_path, ckptfs):
+    from support.zero import Zero, parameters
+
+    zero = Zero([parameters({"one": (8, 8), "two": (8, 8)})], 2, 2)
+    zero.write(tmp_path / "global_step9")
+    (tmp_path / "global_step9/zero_pp_rank_1_mp_rank_00_optim_states.pt").unlink()
+    complete(mount, tmp_path)
+    found = ckptfs.json("check", mount.path, "1000", check=False)
+    gaps = {f["name"]: f["what"] for f in found["findings"] if f["kind"] == "gap"}
+    assert not found["healthy"] and gaps == {name: "the file of a piece is missing" for name in ("two", "two.exp_avg", "two.exp_avg_sq")}
+    assert np.load(mount / "1000/.arrays/one.npy").tobytes() == zero.want["one"].numpy().tobytes()
+
+
 @pytest.mark.parametrize("ocdbt", [True, False])
 @pytest.mark.parametrize("zarr3", [True, False])
 def test_orbax(mount, tmp_path, ocdbt, zarr3):
