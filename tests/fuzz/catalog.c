@@ -1,6 +1,7 @@
 // Hostile files of each format of the catalog. The first byte chooses the file's name, and the second a part of it that is a
 // pickle: such an input stands in a zip as torch.save() writes one, so that mutations meet its opcodes. Of OCDBT the inputs are the
-// bodies of a manifest and of nodes, which get lengths and checksums that are right.
+// bodies of a manifest and of nodes, which get lengths and checksums that are right. Of DeepSpeed's ZeRO they are the pickles of the model
+// states and of the optimizer's.
 #include "tests/fuzz/replay.h"
 
 #include "tests/support/catalog_files.h"
@@ -9,9 +10,24 @@
 
 #define HEAD_BYTES 2
 #define OCDBT "s/manifest.ocdbt"
+#define ZERO "s/mp_rank_00_model_states.pt"
 
-static const char *const names[] = {"a.npy",       "b.npz",     "c.safetensors", "d.pt", "e.gguf",
-				    "s/.metadata", "s/.zarray", "s/zarr.json",   OCDBT};
+static const char *const names[] = {"a.npy",
+				    "b.npz",
+				    "c.safetensors",
+				    "d.pt",
+				    "e.gguf",
+				    "s/.metadata",
+				    "s/.zarray",
+				    "s/zarr.json",
+				    OCDBT,
+				    "m.safetensors.index.json",
+				    "s/arrays.json",
+				    "f.msgpack",
+				    "s/_METADATA",
+				    "s/tensorstore_index.json",
+				    "s/m_structure.json",
+				    ZERO};
 
 static void wrap(struct ckpt_bytes *file, const uint8_t *data, size_t len)
 {
@@ -50,6 +66,29 @@ static int read_ocdbt(const uint8_t *data, size_t len)
 	return 0;
 }
 
+// Pickles behind each other, with their lengths of two bytes.
+static int read_zero(const uint8_t *data, size_t len, bool is_stage_3)
+{
+	static struct ckpt_sample_file files[] = {{0},
+						  {.path = "s/zero_pp_rank_0_mp_rank_00_optim_states.pt"},
+						  {.path = "s/zero_pp_rank_1_mp_rank_00_optim_states.pt"}};
+	struct ckpt_catalog *c;
+
+	files[0].path = is_stage_3 ? "s/zero_pp_rank_0_mp_rank_00_model_states.pt" : ZERO;
+	for (size_t i = 0; i < ARRAY_LEN(files); i++) {
+		size_t body = len >= 2 ? MIN((size_t)ckpt_get16(data), len - 2) : 0;
+
+		files[i].bytes.len = files[i].bytes.zeros = 0;
+		wrap(&files[i].bytes, len >= 2 ? data + 2 : data, body);
+		data += len >= 2 ? 2 + body : 0;
+		len -= len >= 2 ? 2 + body : 0;
+	}
+	fuzz_assert(!ckpt_catalog_of_files(files, ARRAY_LEN(files), NULL, &c));
+	ckpt_walk_catalog_of(c, files, ARRAY_LEN(files));
+	ckpt_catalog_free(c);
+	return 0;
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len)
 {
 	static struct ckpt_bytes file;
@@ -59,6 +98,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len)
 		return 0;
 	if (!strcmp(names[data[0] % ARRAY_LEN(names)], OCDBT))
 		return read_ocdbt(data + HEAD_BYTES, len - HEAD_BYTES);
+	if (!strcmp(names[data[0] % ARRAY_LEN(names)], ZERO))
+		return read_zero(data + HEAD_BYTES, len - HEAD_BYTES, data[1] % 2);
 	file.len = file.zeros = 0;
 	if (data[1] % 2)
 		wrap(&file, data + HEAD_BYTES, len - HEAD_BYTES);

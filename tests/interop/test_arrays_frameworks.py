@@ -100,11 +100,11 @@ def test_deepspeed_zero(mount, tmp_path, ckptfs, stage):
     from support.zero import Zero, parameters
 
     zero = Zero([parameters({"a.weight": (48, 32), "a.bias": (32,)}), parameters({"b.weight": (31, 7)})], stage, 3)
-    zero.write(tmp_path / "global_step9")
+    zero.write(tmp_path / "tag")
     complete(mount, tmp_path)
     arrays = mount / "1000/.arrays"
     for name, value in zero.want.items():
-        for path in f"global_step9/{name}.npy", f"{name}.npy":
+        for path in f"tag/{name}.npy", f"{name}.npy":
             assert np.load(arrays / path).tobytes() == value.numpy().tobytes(), path
     found = ckptfs.json("check", mount.path, "1000", "--read-data")
     assert found["healthy"] and {f["kind"] for f in found["findings"]} <= {"zero"}
@@ -114,8 +114,8 @@ def test_a_file_of_a_deepspeed_rank_is_missing(mount, tmp_path, ckptfs):
     from support.zero import Zero, parameters
 
     zero = Zero([parameters({"one": (8, 8), "two": (8, 8)})], 2, 2)
-    zero.write(tmp_path / "global_step9")
-    (tmp_path / "global_step9/zero_pp_rank_1_mp_rank_00_optim_states.pt").unlink()
+    zero.write(tmp_path / "tag")
+    (tmp_path / "tag/zero_pp_rank_1_mp_rank_00_optim_states.pt").unlink()
     complete(mount, tmp_path)
     found = ckptfs.json("check", mount.path, "1000", check=False)
     gaps = {f["name"]: f["what"] for f in found["findings"] if f["kind"] == "gap"}

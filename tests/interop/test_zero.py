@@ -55,8 +55,8 @@ def test_every_element_is_where_its_rank_has_it(tmp_path, stage, world):
     names, others = joined(tmp_path, ["global_step3/" + f for f in files], "global_step3")
     check(tmp_path, names, zero.want)
     # The ranks' parts are no arrays of their own: nothing of them is read twice.
-    left = {a["name"].split(".")[0] for a in others if not a["name"].endswith(".step")}
-    assert left == {"module"}
+    left = {a["name"].split(".")[0] for a in others if not a["name"].endswith((".step", ".count"))}
+    assert left == {"module"} and sum(a["name"].endswith(".count") for a in others) == 2 * world
 
 
 @pytest.mark.parametrize("how", [{"lean": False}, {"elastic": True}, {"bf16": True}, {"zipped": False}], ids=str)
@@ -137,6 +137,18 @@ def shorter(name, content):
                 states(content)[key][0] = states(content)[key][0][:-20].clone()
 
 
+@pytest.mark.parametrize("stage", [2, 3])
+def test_a_state_that_is_shorter_than_the_weights_is_the_reason(tmp_path, stage):
+    def change(name, content):
+        if name.startswith("zero_pp_rank_1_") and "_optim_" in name:
+            base = states(content)["optimizer_state_dict" if stage == 3 else "base_optimizer_state"]["state"]
+            base[0]["exp_avg"] = base[0]["exp_avg"][:5].clone()
+
+    zero = Zero([parameters({"one": (8, 8), "two": (8, 8)})], stage, 2)
+    why, _ = whys(tmp_path, zero.write(tmp_path, change=change))
+    assert {name for name, reason in why.items() if reason} == ({"two.exp_avg"} if stage == 2 else {"one.exp_avg", "two.exp_avg"})
+
+
 def longer(name, content):
     for key in ("single_partition_of_fp32_groups", "fp32_flat_groups"):
         if key in content.get("optimizer_state_dict", {}):
@@ -176,6 +188,8 @@ def test_sizes_that_do_not_add_up_are_a_reason(tmp_path, stage, change):
     why, found = whys(tmp_path, zero.write(tmp_path, change=change))
     weights = {name for group in zero.groups for name in group}
     assert any(why[name] for name in weights) and set(why) <= set(zero.want), "all of them are listed, and one has a reason"
+    parts = [a for a in found["arrays"] if "partition_of_fp32" in a["name"] or "fp32_flat_groups" in a["name"]]
+    assert len(parts) == 4, "the ranks' parts can still be reached"
     for array in found["arrays"]:
         if array["tree"] == "." and not array["why"]:
             assert same(read(tmp_path, array), zero.want[array["name"]].numpy()), "an array that can be read is the right one"

@@ -108,7 +108,7 @@ class Zero:
 
         weights = parts(lambda i, name: self.groups[i][name], lean)
         keys = {key: parts(lambda i, name: self.states[i][name][key], elastic) for key in STATES}
-        state = {g: {"step": torch.tensor(7.0)} | {key: keys[key][g] for key in STATES} for g in range(len(weights))}
+        state = {g: {"step": torch.tensor(7.0), "count": torch.tensor([7.0])} | {key: keys[key][g] for key in STATES} for g in range(len(weights))}
         base = [state[g] for g in state] if elastic else {"state": state, "param_groups": [{"lr": 0.1, "params": [g]} for g in state]}
         stage = {"zero_stage": ZeroStageEnum(self.stage), "loss_scaler": LossScaler(), "overflow": False}
         if self.stage == 3:
