@@ -84,6 +84,7 @@ static char *metadata_of(const struct ckpt_record *r)
 	if (!metadata)
 		metadata = ckpt_need(json_object());
 	(void)json_object_del(metadata, "temporary");
+	(void)json_object_del(metadata, "findings"); // the other store finds its own
 	if (r->summary.temporary && json_object_set_new(metadata, "temporary", json_true()))
 		ckpt_need(NULL);
 	text = json_object_size(metadata) ? ckpt_need(json_dumps(metadata, JSON_COMPACT)) : ckpt_text("%s", "");

@@ -4,10 +4,10 @@
 #include "core/array/cover.h"
 #include "core/array/gather.h"
 #include "core/array/number.h"
+#include "core/array/scan.h"
 #include "core/base/util.h"
 
 #include <inttypes.h>
-#include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
 
@@ -528,8 +528,9 @@ struct pair {
 	void *elements, *others;
 	double *numbers; // NULL: they have no order
 	enum ckpt_dtype dtype;
-	uint64_t count, nan, inf;
-	bool all_zero, same;
+	struct ckpt_scan is;
+	uint64_t count;
+	bool compared, same;
 };
 
 struct elements {
@@ -541,22 +542,12 @@ struct elements {
 	size_t same_count, changed;
 };
 
-static void add_numbers(struct pair *p, size_t count)
-{
-	ckpt_numbers(p->dtype, p->elements, count, p->numbers);
-	for (size_t i = 0; i < count; i++) {
-		p->nan += isnan(p->numbers[i]) != 0;
-		p->inf += isinf(p->numbers[i]) != 0;
-		p->all_zero = p->all_zero && p->numbers[i] == 0;
-	}
-}
-
 static int read_pair(struct elements *e, struct pair *p)
 {
 	unsigned width = ckpt_gather_width(p->now);
 
-	p->all_zero = p->numbers != NULL;
-	p->same = p->before != NULL;
+	ckpt_scan_begin(&p->is, p->dtype);
+	p->same = p->before != NULL || p->same;
 	p->count = ckpt_gather_elements(p->now);
 	for (uint64_t at = 0, n; at < p->count; at += n) {
 		int rc;
@@ -566,11 +557,11 @@ static int read_pair(struct elements *e, struct pair *p)
 		if (rc)
 			return rc;
 		if (p->numbers)
-			add_numbers(p, (size_t)n);
+			ckpt_scan_add(&p->is, p->elements, (size_t)n, p->numbers);
 		// A part of the step before that cannot be read is that step's trouble.
-		if (p->same && ckpt_gather_run(p->before, at, n, p->others))
-			p->same = false;
-		p->same = p->same && !memcmp(p->elements, p->others, (size_t)n * width);
+		if (p->same && p->before)
+			p->same = !ckpt_gather_run(p->before, at, n, p->others) &&
+				  !memcmp(p->elements, p->others, (size_t)n * width);
 		if (e->how->go_on && !e->how->go_on(e->how->arg, n * width))
 			return -EINTR;
 	}
@@ -587,8 +578,9 @@ static void pair_done(struct pair *p)
 }
 
 // Another shape or type is no less a change than other bytes are.
-static int open_before(const struct elements *e, const struct ckpt_catalog_array *a, struct pair *p)
+static int open_before(const struct elements *e, size_t i, const struct ckpt_catalog_array *a, struct pair *p)
 {
+	enum ckpt_findings_known known;
 	struct ckpt_catalog_array was;
 	size_t at;
 	int rc = e->before ? find_there(&e->there, a, &at) : -ENOENT;
@@ -598,7 +590,13 @@ static int open_before(const struct elements *e, const struct ckpt_catalog_array
 	ckpt_catalog_get(e->before->catalog, at, &was);
 	if (was.why || was.dtype != a->dtype || !same_shape(a, &was))
 		return 0;
+	known = e->how->same ? e->how->same(e->how->same_arg, i, at) : CKPT_FINDINGS_NOT_KNOWN;
+	p->compared = true;
+	p->same = known == CKPT_FINDINGS_SAME;
+	if (known != CKPT_FINDINGS_NOT_KNOWN)
+		return 0;
 	rc = ckpt_gather_new(e->before->catalog, at, e->before->files, &p->before);
+	p->compared = !rc;
 	return rc == -ENOMEM ? rc : 0;
 }
 
@@ -608,7 +606,7 @@ static int open_pair(const struct elements *e, size_t i, const struct ckpt_catal
 	int rc = ckpt_gather_new(e->now->catalog, i, e->now->files, &p->now);
 
 	if (!rc)
-		rc = open_before(e, a, p);
+		rc = open_before(e, i, a, p);
 	if (rc)
 		return rc;
 	bytes = (size_t)ELEMENTS_AT_ONCE * ckpt_gather_width(p->now);
@@ -621,19 +619,20 @@ static int open_pair(const struct elements *e, size_t i, const struct ckpt_catal
 
 static int tell_pair(struct elements *e, size_t i, const struct ckpt_catalog_array *a, const struct pair *p)
 {
+	bool all_zero = p->numbers && p->is.all_zero;
 	int rc = 0;
 
-	if (p->nan)
-		rc = add(e->f, CKPT_FINDING_NAN, a, NULL, "%" PRIu64 " of %" PRIu64 " elements are NaN", p->nan,
+	if (p->is.nan)
+		rc = add(e->f, CKPT_FINDING_NAN, a, NULL, "%" PRIu64 " of %" PRIu64 " elements are NaN", p->is.nan,
 			 p->count);
-	if (!rc && p->inf)
-		rc = add(e->f, CKPT_FINDING_INF, a, NULL, "%" PRIu64 " of %" PRIu64 " elements are infinite", p->inf,
+	if (!rc && p->is.inf)
+		rc = add(e->f, CKPT_FINDING_INF, a, NULL, "%" PRIu64 " of %" PRIu64 " elements are infinite", p->is.inf,
 			 p->count);
-	if (!rc && p->all_zero && p->count > 1)
+	if (!rc && all_zero && p->count > 1)
 		rc = add(e->f, CKPT_FINDING_ZERO, a, NULL, "all %" PRIu64 " elements are zero", p->count);
-	if (p->same && p->count > 1 && !p->all_zero)
+	if (p->same && p->count > 1 && !all_zero)
 		e->same[e->same_count++] = (uint32_t)i;
-	else if (p->before && !p->same)
+	else if (p->compared && !p->same)
 		e->changed++;
 	return rc;
 }

@@ -66,7 +66,17 @@ int ckpt_findings_of_headers(struct ckpt_findings *f, const struct ckpt_findings
 int ckpt_findings_since(struct ckpt_findings *f, const struct ckpt_findings_side *now,
 			const struct ckpt_findings_side *before); // the same
 
+enum ckpt_findings_known {
+	CKPT_FINDINGS_NOT_KNOWN,
+	CKPT_FINDINGS_SAME,
+	CKPT_FINDINGS_CHANGED,
+};
+
 struct ckpt_findings_reading {
+	// Whether an array of now has the bytes of one of before, of the same shape and type, by what is known of both: then the latter is not read.
+	// NULL: nothing is known.
+	enum ckpt_findings_known (*same)(void *arg, size_t now, size_t before);
+	void *same_arg;
 	// After each part of the elements: bytes since the last call. False: that is enough, -EINTR. NULL: on and on.
 	bool (*go_on)(void *arg, uint64_t bytes);
 	void *arg;

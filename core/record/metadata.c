@@ -7,6 +7,8 @@
 #include <ctype.h>
 #include <stdio.h>
 
+#define FINDINGS "findings"
+
 __attribute__((format(printf, 2, 3))) static int refuse(char **ret_why, const char *what, ...)
 {
 	va_list ap;
@@ -201,6 +203,7 @@ int ckpt_metadata_changes(const char *json, const char *was, char **ret_json)
 	*ret_json = NULL;
 	ckpt_json_begin();
 	if (!rc) {
+		(void)json_object_del(root, FINDINGS);
 		drop_same(root, before);
 		if (json_object_size(root)) {
 			*ret_json = ckpt_json_dump(json_incref(root), JSON_COMPACT | JSON_SORT_KEYS);
@@ -209,6 +212,53 @@ int ckpt_metadata_changes(const char *json, const char *was, char **ret_json)
 	}
 	json_decref(root);
 	json_decref(before);
+	return rc;
+}
+
+static char *dump_object(json_t *root)
+{
+	return ckpt_json_dump(json_incref(root), JSON_COMPACT | JSON_SORT_KEYS);
+}
+
+int ckpt_metadata_set_findings(const char *json, const char *findings, char **ret_json)
+{
+	json_t *root = NULL, *said = NULL;
+	char *made = NULL;
+	int rc = load(json, &root);
+
+	*ret_json = NULL;
+	if (!rc && findings)
+		rc = ckpt_json_load(findings, strlen(findings), 0, NULL, &said);
+	ckpt_json_begin();
+	if (!rc && said)
+		rc = json_object_set(root, FINDINGS, said) ? -ENOMEM : 0;
+	else if (!rc)
+		(void)json_object_del(root, FINDINGS);
+	if (!rc && json_object_size(root)) {
+		made = dump_object(root);
+		rc = !made ? -ENOMEM : strlen(made) > CKPT_METADATA_BYTES_MAX ? -EFBIG : 0;
+	}
+	json_decref(root);
+	json_decref(said);
+	if (rc)
+		free(made);
+	else
+		*ret_json = made;
+	return rc;
+}
+
+int ckpt_metadata_findings(const char *json, char **ret_findings)
+{
+	json_t *root = NULL, *value;
+	int rc = load(json, &root);
+
+	if (rc)
+		return rc;
+	value = json_object_get(root, FINDINGS);
+	ckpt_json_begin();
+	*ret_findings = json_is_object(value) ? dump_object(value) : NULL;
+	rc = *ret_findings ? 0 : json_is_object(value) ? -ENOMEM : -ENODATA;
+	json_decref(root);
 	return rc;
 }
 

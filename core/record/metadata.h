@@ -12,6 +12,9 @@
 // Where that file is added to a committed step, or written anew, as who evaluates it later does, what it says takes the place of
 // what was said before, name by name.
 //
+// A record has one field more, which no marker may have: "findings", an object, what ckptfs has found in the arrays of the step's files
+// (core/view/examine.h). It is of these files alone: a version with other files does not have that of the version before.
+//
 // Threads: any. Nothing blocks, but for what is said of staged steps.
 #pragma once
 
@@ -33,11 +36,16 @@ int ckpt_metadata_parse(const char *text, size_t len, char **ret_json, char **re
 int ckpt_metadata_temporary(const char *json, bool *ret_temporary); // of a canonical form; NULL: false. 0, -ENOMEM
 // Canonical forms, or NULL: json with all of below that it does not have, of extras and metrics name by name. *ret_json is malloc'ed, or NULL. -EFBIG:
 // it would be more than CKPT_METADATA_BYTES_MAX; -ENOMEM.
+// Findings are those of json.
 int ckpt_metadata_merge(const char *json, const char *below, char **ret_json);
-// Canonical forms, or NULL: of json the names whose values `was` does not have. *ret_json is malloc'ed, or NULL where there is none. -ENOMEM.
+// Canonical forms, or NULL: of json the names whose values `was` does not have, but for findings. *ret_json is malloc'ed, or NULL where there is none. -ENOMEM.
 int ckpt_metadata_changes(const char *json, const char *was, char **ret_json);
 // One of the extras, text as it is and all else as JSON; malloc'ed. -ENODATA, -ENOMEM.
 int ckpt_metadata_extra(const char *json, const char *name, char **ret_value);
+// Canonical forms, or NULL: json with these findings in place of its own; NULL: without any. *ret_json is malloc'ed, or NULL. -EFBIG, -ENOMEM.
+int ckpt_metadata_set_findings(const char *json, const char *findings, char **ret_json);
+// The findings of a canonical form, or NULL; malloc'ed. -ENODATA: it has none; -ENOMEM.
+int ckpt_metadata_findings(const char *json, char **ret_findings);
 // A value of an extra. -EINVAL: it is neither JSON nor text, or nested too deep; -ENOMEM.
 int ckpt_metadata_value(const char *text, size_t len, struct json_t **ret_value);
 

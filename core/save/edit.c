@@ -285,6 +285,25 @@ static int set_metadata(struct ckpt_edit *d, struct ckpt_record *r)
 	return 0;
 }
 
+// Findings are those of the files of a version.
+static bool has_other_files(const struct ckpt_edit *d)
+{
+	return d->restores ||
+	       (!d->same_files && memcmp(ckpt_manifest_sha256(d->next), ckpt_manifest_sha256(d->m), CKPT_SHA256_LEN));
+}
+
+static int drop_findings(struct ckpt_record *r)
+{
+	char *metadata;
+	int rc = ckpt_metadata_set_findings(r->metadata, NULL, &metadata);
+
+	if (rc)
+		return rc;
+	free(r->metadata);
+	r->metadata = metadata;
+	return 0;
+}
+
 static void take_top(const struct ckpt_edit *d, struct ckpt_summary *s)
 {
 	struct ckpt_entry top;
@@ -304,6 +323,8 @@ static int set_manifest(void *arg, struct ckpt_record *r)
 	if (!d->restores && memcmp(r->summary.manifest_sha256, ckpt_manifest_sha256(d->m), 32))
 		return -EAGAIN; // an amend before, whose answer was lost, is there after all
 	rc = set_metadata(d, r);
+	if (!rc && has_other_files(d))
+		rc = drop_findings(r);
 	if (rc)
 		return rc;
 	free(TAKE_PTR(r->manifest));

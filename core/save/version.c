@@ -177,6 +177,22 @@ struct said {
 	bool alone; // it was too much with what was there
 };
 
+// The files are the same. Where there is no room for both, they are found again.
+static int keep_findings(const char *was, char **merged)
+{
+	CLEANUP_FREE char *findings = NULL;
+	char *both;
+	int rc = ckpt_metadata_findings(was, &findings);
+
+	if (!rc)
+		rc = ckpt_metadata_set_findings(*merged, findings, &both);
+	if (rc)
+		return rc == -ENODATA || rc == -EFBIG ? 0 : rc;
+	free(*merged);
+	*merged = both;
+	return 0;
+}
+
 // Fields that it does not say stay.
 static int set_metadata(void *arg, struct ckpt_record *r)
 {
@@ -190,6 +206,9 @@ static int set_metadata(void *arg, struct ckpt_record *r)
 		merged = strdup(said->metadata);
 		rc = merged ? 0 : -ENOMEM;
 	}
+	if (rc)
+		return rc;
+	rc = keep_findings(r->metadata, &merged);
 	if (rc)
 		return rc;
 	if (r->metadata && !strcmp(r->metadata, merged))
@@ -230,4 +249,45 @@ int ckpt_commit_metadata(struct ckpt_step *step, const char *metadata)
 				"its earlier extras and metrics are dropped: together with the new ones they are "
 				"more than 64 KiB");
 	return 0;
+}
+
+// --- Findings -----------------------------------------------------------------------------------------------------------
+
+struct found {
+	const char *findings;
+	const uint8_t *manifest_sha256;
+	int64_t committed_ns;
+};
+
+// Clients see no change: its time stays, and so does what the version before was made by.
+static int set_findings(void *arg, struct ckpt_record *r)
+{
+	const struct found *found = arg;
+	char *metadata;
+	int rc;
+
+	if (memcmp(r->summary.manifest_sha256, found->manifest_sha256, CKPT_SHA256_LEN))
+		return -ESTALE;
+	r->summary.committed_ns = found->committed_ns;
+	rc = ckpt_metadata_set_findings(r->metadata, found->findings, &metadata);
+	if (rc)
+		return rc;
+	free(r->metadata);
+	r->metadata = metadata;
+	return 0;
+}
+
+int ckpt_version_findings(struct ckpt_step *step, const struct ckpt_manifest *m, const char *findings)
+{
+	LOCK_SCOPE(&step->store->acts_lock);
+	struct found found = {findings, ckpt_manifest_sha256(m), 0};
+	struct ckpt_summary next;
+	enum ckpt_step_state state;
+	bool changed;
+
+	take_summary(step, &next, &state);
+	found.committed_ns = next.committed_ns;
+	if (ckpt_removal_hides(step) || ckpt_step_is_reopened(step))
+		return -EBUSY;
+	return ckpt_version_put(step, CKPT_ACT_REPACK, set_findings, &found, false, &next, &changed);
 }

@@ -156,6 +156,19 @@ static const struct ckpt_setting table[] = {
 			"verify` compares",
 	},
 	{
+		.name = "findings",
+		.kind = CKPT_SETTING_CHOICE,
+		.at = FIELD(findings),
+		.initial = "elements",
+		.value = "elements|headers|off",
+		.wants = "elements, headers or off",
+		.choices = {[CKPT_FINDINGS_ELEMENTS] = "elements",
+			    [CKPT_FINDINGS_HEADERS] = "headers",
+			    [CKPT_FINDINGS_OFF] = "off"},
+		.help = "look into the arrays of sealed steps in the background: what is missing, NaN, infinite, zero, "
+			"or as in the step before; headers: without reading elements",
+	},
+	{
 		.name = "hot",
 		.kind = CKPT_SETTING_COUNT,
 		.of_node = true,

@@ -25,6 +25,13 @@ enum ckpt_durability {
 	CKPT_DURABILITY_REMOTE, // and in the object store
 };
 
+// What is looked for in the arrays of sealed steps (core/store/examiner.h).
+enum ckpt_findings_of {
+	CKPT_FINDINGS_ELEMENTS, // all of their elements are read
+	CKPT_FINDINGS_HEADERS,  // only what headers of files say
+	CKPT_FINDINGS_OFF,
+};
+
 #define CKPT_HOT_ALL UINT64_MAX
 #define CKPT_QUIET_OFF 0 // of commit_quiet_ns
 
@@ -64,13 +71,14 @@ struct ckpt_settings {
 	enum ckpt_durability durability;
 	int64_t commit_quiet_ns; // a step that nobody changes for so long is complete; CKPT_QUIET_OFF
 	enum ckpt_amend amend;
-	uint64_t profiles;   // which frameworks' last act completes a step (profile.h)
-	bool seal;           // a mount seals behind
-	uint64_t hot;        // so many of the newest steps of each folder a mount leaves raw; CKPT_HOT_ALL
-	uint64_t delta;      // a step that is cooled is a difference to one of so many before it (earlier.h)
-	uint64_t pack_bytes; // a pack is put into the store once it has so many (cool.h)
-	uint64_t work_limit; // what unfinished work may take (limit.h); CKPT_LIMIT_NONE
-	uint64_t user_limit; // and what each user's may
+	uint64_t profiles;              // which frameworks' last act completes a step (profile.h)
+	bool seal;                      // a mount seals behind
+	enum ckpt_findings_of findings; // and looks into arrays
+	uint64_t hot;                   // so many of the newest steps of each folder a mount leaves raw; CKPT_HOT_ALL
+	uint64_t delta;                 // a step that is cooled is a difference to one of so many before it (earlier.h)
+	uint64_t pack_bytes;            // a pack is put into the store once it has so many (cool.h)
+	uint64_t work_limit;            // what unfinished work may take (limit.h); CKPT_LIMIT_NONE
+	uint64_t user_limit;            // and what each user's may
 	bool show_staged;
 	bool show_latest;
 	enum ckpt_latest_by latest_by;

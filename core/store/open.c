@@ -38,6 +38,7 @@
 #include "core/step/shared_settings.h"
 #include "core/step/store_folder.h"
 #include "core/step/trash.h"
+#include "core/store/examiner.h"
 #include "core/store/expiry.h"
 #include "core/store/load.h"
 #include "core/store/room.h"
@@ -52,10 +53,11 @@
 
 // A part that frees what another one still needs comes behind that.
 static struct ckpt_part *const step_parts[] = {
-	&ckpt_amending_part, &ckpt_staging_part, &ckpt_attempts_part, &ckpt_copying_part,
-	&ckpt_sharing_part,  &ckpt_reopen_part,  &ckpt_removing_part, &ckpt_changed_part,
-	&ckpt_pinned_part,   &ckpt_trashed_part, &ckpt_saved_part,    &ckpt_sealing_part,
-	&ckpt_cooling_part,  &ckpt_raws_part,    &ckpt_unnamed_part,  &ckpt_evict_unreadable_part,
+	&ckpt_amending_part,  &ckpt_staging_part, &ckpt_attempts_part, &ckpt_copying_part,
+	&ckpt_sharing_part,   &ckpt_reopen_part,  &ckpt_removing_part, &ckpt_changed_part,
+	&ckpt_pinned_part,    &ckpt_trashed_part, &ckpt_saved_part,    &ckpt_sealing_part,
+	&ckpt_cooling_part,   &ckpt_raws_part,    &ckpt_unnamed_part,  &ckpt_evict_unreadable_part,
+	&ckpt_examining_part,
 };
 
 static struct ckpt_part *const store_parts[] = {
@@ -65,7 +67,7 @@ static struct ckpt_part *const store_parts[] = {
 	&ckpt_indexer_part,   &ckpt_chunk_cache_part,    &ckpt_drafts_part,   &ckpt_packed_files_part,
 	&ckpt_commits_part,   &ckpt_synced_folders_part, &ckpt_remote_part,   &ckpt_collector_part,
 	&ckpt_evict_part,     &ckpt_fetch_part,          &ckpt_readings_part, &ckpt_warmer_part,
-	&ckpt_closed_part,
+	&ckpt_closed_part,    &ckpt_examiner_part,
 };
 static size_t store_bytes;
 
@@ -216,6 +218,7 @@ static void wake_behind(struct ckpt_store *s)
 {
 	ckpt_job_wake(__atomic_load_n(ckpt_sealer_of(s), __ATOMIC_ACQUIRE));
 	ckpt_job_wake(__atomic_load_n(ckpt_cooler_of(s), __ATOMIC_ACQUIRE));
+	ckpt_job_wake(__atomic_load_n(&ckpt_examiner_of(s)->job, __ATOMIC_ACQUIRE));
 	ckpt_remote_wake(*ckpt_remote_of(s));
 }
 
@@ -283,6 +286,8 @@ int ckpt_store_work_behind(struct ckpt_store *s)
 
 	if (!rc && cools)
 		rc = ckpt_cooler_start(s);
+	if (!rc && seals && s->settings.findings != CKPT_FINDINGS_OFF)
+		rc = ckpt_examiner_start(s);
 	if (!rc && s->writable)
 		rc = ckpt_room_new(s, &room);
 	__atomic_store_n(ckpt_room_of(s), room, __ATOMIC_RELEASE);
@@ -322,6 +327,7 @@ void ckpt_store_rest(struct ckpt_store *s)
 	ckpt_job_stop(ckpt_fetch_of(s)->job);
 	ckpt_job_stop(*ckpt_sealer_of(s));
 	ckpt_job_stop(*ckpt_cooler_of(s));
+	ckpt_job_stop(ckpt_examiner_of(s)->job);
 	ckpt_limit_stop(*ckpt_limit_of(s));
 	ckpt_trash_stop(*ckpt_trash_of(s));
 	LOCK_SCOPE(&s->lock);

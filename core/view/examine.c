@@ -1,0 +1,290 @@
+#include "core/view/examine.h"
+
+#include "core/array/findings.h"
+#include "core/base/json.h"
+#include "core/base/util.h"
+#include "core/step/store.h"
+#include "core/view/step_arrays.h"
+
+#include <stdio.h>
+
+// --- The step before ----------------------------------------------------------------------------------------------------
+
+static int64_t number_of(struct ckpt_step *step)
+{
+	CLEANUP_VERSION struct ckpt_version *version = ckpt_step_version(step);
+
+	return version->is.number;
+}
+
+static bool is_before(struct ckpt_step *a, struct ckpt_step *b)
+{
+	int64_t x = number_of(a), y = number_of(b);
+
+	return x >= 0 && y >= 0 ? x < y : a->born.sequence < b->born.sequence;
+}
+
+struct ckpt_step *ckpt_step_before(struct ckpt_step *step)
+{
+	struct ckpt_step **list, *found = NULL;
+	struct ckpt_step_name name;
+	size_t count;
+
+	ckpt_step_name(step, &name);
+	if (ckpt_step_list(step->store, name.folder_id, 1u << CKPT_STEP_COMMITTED, &list, &count))
+		return NULL;
+	for (size_t i = 0; i < count; i++)
+		if (list[i] != step && is_before(list[i], step) && (!found || is_before(found, list[i])))
+			found = list[i];
+	if (found)
+		ckpt_step_ref(found);
+	ckpt_step_list_free(list, count);
+	return found;
+}
+
+// --- The same bytes -----------------------------------------------------------------------------------------------------
+
+// Where the last range ended: arrays come mostly in the order of their bytes.
+struct cursor {
+	const struct ckpt_manifest *m;
+	const char *file;
+	struct ckpt_seal seal;
+	uint32_t next; // chunk of the file
+	uint64_t at;   // where it begins
+};
+
+struct sides {
+	const struct ckpt_catalog *now, *before;
+	struct cursor is, was;
+};
+
+// Before the chunk that begins at the offset. False: none does, or the file is not sealed.
+static bool seek(struct cursor *c, const char *file, uint64_t offset)
+{
+	uint32_t index;
+
+	if (!c->file || strcmp(c->file, file)) {
+		c->file = NULL;
+		if (ckpt_manifest_lookup(c->m, file, &index) || !ckpt_manifest_seal(c->m, index, &c->seal))
+			return false;
+		c->file = file;
+		c->next = 0;
+		c->at = 0;
+	}
+	if (c->at > offset)
+		c->next = 0, c->at = 0;
+	while (c->at < offset && c->next < c->seal.count) {
+		struct ckpt_chunk chunk;
+
+		ckpt_manifest_chunk(c->m, c->seal.first + c->next++, &chunk);
+		c->at += chunk.bytes;
+	}
+	return c->at == offset;
+}
+
+static bool take(struct cursor *c, struct ckpt_chunk *ret_chunk)
+{
+	if (c->next == c->seal.count)
+		return false;
+	ckpt_manifest_chunk(c->m, c->seal.first + c->next++, ret_chunk);
+	c->at += ret_chunk->bytes;
+	return true;
+}
+
+// Chunks that are the piece and nothing else have the same ids, or the bytes are not the same.
+static enum ckpt_findings_known compare_pieces(struct sides *s, const struct ckpt_piece *now,
+					       const struct ckpt_piece *before)
+{
+	struct ckpt_chunk is, was;
+
+	if (!seek(&s->is, now->file, now->offset) || !seek(&s->was, before->file, before->offset))
+		return CKPT_FINDINGS_NOT_KNOWN;
+	for (uint64_t done = 0; done < now->bytes; done += is.bytes) {
+		if (!take(&s->is, &is) || !take(&s->was, &was) || is.bytes != was.bytes || is.bytes > now->bytes - done)
+			return CKPT_FINDINGS_NOT_KNOWN;
+		if (memcmp(is.id, was.id, sizeof(is.id)))
+			return CKPT_FINDINGS_CHANGED;
+	}
+	return CKPT_FINDINGS_SAME;
+}
+
+static bool are_alike(const struct ckpt_piece *a, const struct ckpt_piece *b, unsigned ndim)
+{
+	size_t bytes = ndim * sizeof(uint64_t);
+
+	return !a->data && !b->data && a->bytes == b->bytes && a->first == b->first &&
+	       !memcmp(a->codecs, b->codecs, sizeof(a->codecs)) && !memcmp(a->start, b->start, bytes) &&
+	       !memcmp(a->extent, b->extent, bytes) && !memcmp(a->strides, b->strides, bytes);
+}
+
+static enum ckpt_findings_known same(void *arg, size_t now, size_t before)
+{
+	struct sides *s = arg;
+	struct ckpt_catalog_array is, was;
+
+	ckpt_catalog_get(s->now, now, &is);
+	ckpt_catalog_get(s->before, before, &was);
+	if (is.pieces != was.pieces || !is.pieces || is.big_endian != was.big_endian || is.fill || was.fill)
+		return CKPT_FINDINGS_NOT_KNOWN;
+	for (size_t k = 0; k < is.pieces; k++) {
+		enum ckpt_findings_known known;
+		struct ckpt_piece a, b;
+
+		ckpt_catalog_piece(s->now, now, k, &a);
+		ckpt_catalog_piece(s->before, before, k, &b);
+		known = are_alike(&a, &b, is.ndim) ? compare_pieces(s, &a, &b) : CKPT_FINDINGS_NOT_KNOWN;
+		if (known == CKPT_FINDINGS_CHANGED && a.codecs[0]) // other bytes may be the same elements
+			known = CKPT_FINDINGS_NOT_KNOWN;
+		if (known != CKPT_FINDINGS_SAME)
+			return known;
+	}
+	return CKPT_FINDINGS_SAME;
+}
+
+// --- Words --------------------------------------------------------------------------------------------------------------
+
+static char *words_of(const struct ckpt_array_finding *f)
+{
+	CLEANUP_FREE char *text = NULL;
+	const char *word = ckpt_array_finding_word(f->kind);
+	int rc = f->file ? asprintf(&text, "%s %s: %s", word, f->file, f->detail)
+			 : asprintf(&text, "%s %s:%s: %s", word, f->tree, f->name, f->detail);
+
+	if (rc < 0) {
+		text = NULL;
+		return NULL;
+	}
+	return ckpt_name_clean(text);
+}
+
+static int add_words(const struct ckpt_findings *f, bool troubles, json_t *first, size_t *bytes)
+{
+	for (size_t i = 0; i < f->count && json_array_size(first) < CKPT_EXAMINED_MAX; i++) {
+		CLEANUP_FREE char *text = NULL;
+		size_t len;
+
+		if (ckpt_array_finding_is_trouble(f->at[i].kind) != troubles)
+			continue;
+		text = words_of(&f->at[i]);
+		if (!text)
+			return -ENOMEM;
+		len = strlen(text);
+		if (len > CKPT_EXAMINED_BYTES_MAX - *bytes)
+			continue; // a name may be longer than all of it
+		*bytes += len;
+		if (json_array_append_new(first, json_string(text)))
+			return -ENOMEM;
+	}
+	return 0;
+}
+
+static int counts_of(const struct ckpt_findings *f, json_t *counts, uint64_t *troubles)
+{
+	*troubles = 0;
+	for (int kind = 0; kind < CKPT_FINDING_KINDS; kind++) {
+		if (!f->counts[kind])
+			continue;
+		*troubles += ckpt_array_finding_is_trouble(kind) ? f->counts[kind] : 0;
+		if (json_object_set_new(counts, ckpt_array_finding_word(kind),
+					json_integer((json_int_t)f->counts[kind])))
+			return -ENOMEM;
+	}
+	return 0;
+}
+
+static int put_into_words(const struct ckpt_findings *f, size_t arrays, bool elements, struct ckpt_examined *ret)
+{
+	struct ckpt_examined e = {0};
+	json_t *counts, *first;
+	size_t bytes = 0;
+	int rc;
+
+	ckpt_json_begin();
+	counts = json_object();
+	first = json_array();
+	rc = counts && first ? counts_of(f, counts, &e.troubles) : -ENOMEM;
+	if (!rc)
+		rc = add_words(f, true, first, &bytes);
+	if (!rc && e.troubles) {
+		const char *worst = json_string_value(json_array_get(first, 0));
+
+		e.worst = strdup(worst ? worst : "its name is too long to be told here");
+		rc = e.worst ? 0 : -ENOMEM;
+	}
+	if (!rc)
+		rc = add_words(f, false, first, &bytes);
+	e.json = ckpt_json_dump(rc ? NULL
+				   : json_pack("{s:I, s:O, s:O, s:b, s:s}", "arrays", (json_int_t)arrays, "counts",
+					       counts, "first", first, "healthy", !e.troubles, "looked",
+					       elements ? "elements" : "headers"),
+				JSON_COMPACT | JSON_SORT_KEYS);
+	json_decref(counts);
+	json_decref(first);
+	if (!rc && !e.json)
+		rc = -ENOMEM;
+	if (rc)
+		ckpt_examined_done(&e);
+	else
+		*ret = e;
+	return rc;
+}
+
+void ckpt_examined_done(struct ckpt_examined *e)
+{
+	free(e->json);
+	free(e->worst);
+	*e = (struct ckpt_examined){0};
+}
+
+// --- Looking ------------------------------------------------------------------------------------------------------------
+
+static struct ckpt_findings_side side_of(struct ckpt_step *step, const struct ckpt_step_arrays *a)
+{
+	return (struct ckpt_findings_side){ckpt_step_arrays_catalog(a), ckpt_step_arrays_files(a), "", number_of(step)};
+}
+
+static int find_all(const struct ckpt_examine *how, const struct ckpt_findings_side *now,
+		    const struct ckpt_findings_side *before, struct ckpt_findings *f)
+{
+	struct sides sides = {.now = now->catalog, .is = {.m = how->m}};
+	struct ckpt_findings_reading reading = {.go_on = how->go_on, .arg = how->arg};
+	int rc = ckpt_findings_of_headers(f, now);
+
+	if (!rc && before)
+		rc = ckpt_findings_since(f, now, before);
+	if (before) {
+		sides.before = before->catalog;
+		sides.was.m = how->before_m;
+		reading.same = same;
+		reading.same_arg = &sides;
+	}
+	if (!rc && how->elements)
+		rc = ckpt_findings_of_elements(f, now, before, &reading);
+	return rc;
+}
+
+int ckpt_examine(const struct ckpt_examine *how, struct ckpt_examined *ret)
+{
+	struct ckpt_step_arrays *arrays = NULL, *arrays_before = NULL;
+	struct ckpt_findings_side now, before;
+	struct ckpt_findings found = {0};
+	int rc = ckpt_step_arrays_read(how->step, how->m, "", &arrays);
+
+	*ret = (struct ckpt_examined){0};
+	if (rc)
+		return rc;
+	now = side_of(how->step, arrays);
+	if (how->before && ckpt_catalog_count(now.catalog)) {
+		rc = ckpt_step_arrays_read(how->before, how->before_m, "", &arrays_before);
+		if (!rc)
+			before = side_of(how->before, arrays_before);
+	}
+	if (rc != -ENOMEM)
+		rc = find_all(how, &now, arrays_before ? &before : NULL, &found);
+	if (!rc && (ckpt_catalog_count(now.catalog) || found.count))
+		rc = put_into_words(&found, ckpt_catalog_count(now.catalog), how->elements, ret);
+	ckpt_findings_done(&found);
+	ckpt_step_arrays_free(arrays);
+	ckpt_step_arrays_free(arrays_before);
+	return rc;
+}

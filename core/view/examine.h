@@ -1,0 +1,38 @@
+// What is found in the arrays of a step (core/array/findings.h), next to the step before, in words that its metadata keep:
+//
+//	{"arrays": 12, "counts": {"nan": 1}, "first": ["nan model.safetensors:w: 1 of 3000 elements are NaN"], "healthy": false, "looked": "elements"}
+//
+// looked: "headers", or "elements" where these were read, too. first: CKPT_EXAMINED_MAX at most, in CKPT_EXAMINED_BYTES_MAX together, trouble first.
+//
+// An array whose chunks are those of the step before is not read there: their ids say so, where both are sealed.
+// Ownership: the caller's. Threads: any; the calling thread needs CKPT_EXAMINE_STACK bytes of stack, as formats are read in it. Blocks on the disk or the
+// store.
+#pragma once
+
+#include "core/step/step.h"
+
+#define CKPT_EXAMINED_MAX 16
+#define CKPT_EXAMINED_BYTES_MAX 2048
+#define CKPT_EXAMINE_STACK ((size_t)8 << 20)
+
+// The committed step before this one in its folder, by its number where both have one, else by when they were committed; a reference. NULL: it is the first,
+// or there is no memory.
+struct ckpt_step *ckpt_step_before(struct ckpt_step *step);
+
+struct ckpt_examine {
+	struct ckpt_step *step;
+	struct ckpt_manifest *m;
+	struct ckpt_step *before; // NULL, as before_m: nothing is compared
+	struct ckpt_manifest *before_m;
+	bool elements;
+	bool (*go_on)(void *arg, uint64_t bytes); // after each part of the elements; false: -EINTR. NULL: on and on
+	void *arg;
+};
+struct ckpt_examined {
+	char *json;  // as above; NULL: there are no arrays, and nothing is wrong
+	char *worst; // the first trouble, in words; NULL: it is healthy
+	uint64_t troubles;
+};
+// 0; -EINTR; -ENOMEM; what reading files says. What cannot be read of the step before is not compared.
+int ckpt_examine(const struct ckpt_examine *how, struct ckpt_examined *ret);
+void ckpt_examined_done(struct ckpt_examined *e);
