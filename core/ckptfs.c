@@ -163,6 +163,7 @@ static int info_of(const struct ckpt_look *l, struct ckpt_step *step, struct ckp
 {
 	CLEANUP_FREE char *name = ckpt_folders_name(&l->folders, step->folder_id, step->name), *path = NULL;
 	CLEANUP_VERSION struct ckpt_version *v = ckpt_step_version(step);
+	CLEANUP_FREE char *metadata = NULL;
 	struct ckpt_record record;
 	int rc = name ? ckpt_view_path(&l->view, step, "", &path) : -ENOMEM;
 
@@ -170,8 +171,11 @@ static int info_of(const struct ckpt_look *l, struct ckpt_step *step, struct ckp
 		rc = ckpt_step_record(step, v->is.version, &record);
 	if (rc)
 		return rc;
-	*ret_info = info_new(&v->is, name, path, record.metadata ? record.metadata : "{}");
+	rc = ckpt_metadata_set_findings(record.metadata, NULL, &metadata); // what a save may say again
 	ckpt_record_done(&record);
+	if (rc)
+		return rc;
+	*ret_info = info_new(&v->is, name, path, metadata ? metadata : "{}");
 	return *ret_info ? 0 : -ENOMEM;
 }
 

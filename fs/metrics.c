@@ -7,6 +7,7 @@
 #include "core/save/stage.h"
 #include "core/step/errlog.h"
 #include "core/step/trash.h"
+#include "core/store/examiner.h"
 #include "core/store/room.h"
 #include "fs/abilities.h"
 #include "fs/status.h"
@@ -169,6 +170,10 @@ static void put_work(FILE *f, struct ckpt_store *s)
 	real(f, "ckptfs_last_commit_timestamp_seconds", "gauge",
 	     "Time of the last commit, in seconds since 1970; 0 before the first.", (double)last_ns / NS_PER_S);
 	one(f, "ckptfs_errors_total", "counter", "Lines in .ckptfs/errors.", ckpt_errlog_failures(s->errlog));
+	one(f, "ckptfs_findings_steps_total", "counter", "Steps whose arrays were looked at.",
+	    __atomic_load_n(&ckpt_examiner_of(s)->looked, __ATOMIC_RELAXED));
+	one(f, "ckptfs_findings_trouble_steps_total", "counter", "Of these, steps with trouble in their arrays.",
+	    __atomic_load_n(&ckpt_examiner_of(s)->with_trouble, __ATOMIC_RELAXED));
 	if (!ckpt_limit_measure(s, &bytes))
 		one(f, "ckptfs_work_bytes", "gauge", "Disk space of unfinished work.", bytes);
 	if (s->settings.work_limit != CKPT_LIMIT_NONE)

@@ -48,7 +48,16 @@ static struct ckpt_manifest *manifest_of(struct ckpt_step *step)
 
 // --- Steps ------------------------------------------------------------------------------------------------------------
 
-// extras and metrics out of the step's metadata; null when the record cannot be read.
+// What was found in its arrays; null: nobody has looked yet, or there are none.
+static void set_findings(json_t *row, const json_t *metadata)
+{
+	json_t *findings = json_object_get(metadata, "findings"), *healthy = json_object_get(findings, "healthy");
+
+	set(row, "healthy", json_is_boolean(healthy) ? json_incref(healthy) : json_null());
+	set(row, "findings", json_is_object(findings) ? json_incref(findings) : json_null());
+}
+
+// extras, metrics and findings out of the step's metadata; null when the record cannot be read.
 static void set_metadata(json_t *row, struct ckpt_step *step, uint32_t version)
 {
 	static const char *const keys[] = {"extras", "metrics"};
@@ -62,6 +71,7 @@ static void set_metadata(json_t *row, struct ckpt_step *step, uint32_t version)
 
 		set(row, keys[i], value ? json_incref(value) : known ? json_object() : json_null());
 	}
+	set_findings(row, metadata);
 	json_decref(metadata);
 	if (known)
 		ckpt_record_done(&r);
@@ -114,6 +124,7 @@ json_t *ckpt_row_step(const struct ckpt_listing *l, struct ckpt_step *step, bool
 	} else {
 		set(row, "extras", json_null());
 		set(row, "metrics", json_null());
+		set_findings(row, NULL);
 	}
 	return row;
 }
@@ -252,6 +263,7 @@ json_t *ckpt_row_staged(const json_t *session)
 	set(row, "sealed", json_false());
 	set(row, "extras", json_object());
 	set(row, "metrics", json_object());
+	set_findings(row, NULL);
 	return row;
 }
 

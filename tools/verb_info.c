@@ -44,6 +44,10 @@ static void print_row(json_t *row)
 	json_object_foreach(row, key, value)
 	{
 		printf("%-14s ", key);
+		if (!strcmp(key, "healthy") && json_is_null(value)) {
+			puts("not looked at");
+			continue;
+		}
 		if (!json_is_array(value) || !json_array_size(value)) {
 			print_value(key, json_is_array(value) ? NULL : value);
 			continue;

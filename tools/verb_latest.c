@@ -1,13 +1,14 @@
 #include "tools/verb.h"
 
 #include "core/base/util.h"
+#include "tools/healthy.h"
 #include "tools/listing.h"
 #include "tools/output.h"
 #include "tools/rows.h"
 
 #include <stdio.h>
 
-enum { KEY_BY = 0x100 };
+enum { KEY_BY = 0x100, KEY_HEALTHY };
 
 static const struct argp_option options[] = {
 	{"by", KEY_BY, "ORDER", 0,
@@ -16,24 +17,32 @@ static const struct argp_option options[] = {
 	 "the first commit; mtime: by the time of its directory; tracker: what a framework's "
 	 "file says (latest_checkpointed_iteration.txt, latest)",
 	 0},
+	{"healthy", KEY_HEALTHY, NULL, 0,
+	 "pass over steps with trouble in their arrays: NaN, missing parts, broken files (`ckptfs "
+	 "check`). A step that no mount has looked at yet is read and looked at now",
+	 0},
 	{0},
 };
 
 struct order {
-	bool given;
+	bool given, healthy;
 	enum ckpt_latest_by by;
 };
 
-static int on_option(int key __attribute__((unused)), char *arg, void *input)
+static int on_option(int key, char *arg, void *input)
 {
 	struct order *order = input;
 
+	if (key == KEY_HEALTHY) {
+		order->healthy = true;
+		return 0;
+	}
 	order->given = true;
 	return ckpt_listing_order(arg, &order->by);
 }
 
 static char *latest_name(const struct ckpt_listing *l, const struct ckpt_operand *o, const char *folder,
-			 enum ckpt_latest_by by)
+			 enum ckpt_latest_by by, bool healthy)
 {
 	struct ckpt_mounts mounts;
 	struct ckpt_view v;
@@ -42,6 +51,8 @@ static char *latest_name(const struct ckpt_listing *l, const struct ckpt_operand
 	int rc = ckpt_mounts_read(&mounts);
 
 	v = ckpt_listing_view(l, o, &mounts);
+	if (healthy)
+		ckpt_healthy_only(&v);
 	if (rc != -ENOMEM)
 		rc = ckpt_view_newest(&v, folder, by, &step);
 	ckpt_mounts_done(&mounts);
@@ -54,7 +65,8 @@ static char *latest_name(const struct ckpt_listing *l, const struct ckpt_operand
 	return name;
 }
 
-static int print(const struct ckpt_listing *l, const char *name, const char *folder, enum ckpt_latest_by by)
+static int print(const struct ckpt_listing *l, const char *name, const char *folder, const struct order *order,
+		 enum ckpt_latest_by by)
 {
 	size_t staged = name || ckpt_output.json || ckpt_output.quiet ? 0 : ckpt_rows_staged_count(l, folder);
 	const char *store = l->store->path;
@@ -65,7 +77,9 @@ static int print(const struct ckpt_listing *l, const char *name, const char *fol
 		puts(name);
 	if (!name)
 		ckpt_note("%s: %s", *folder ? folder : store,
-			  by == CKPT_LATEST_BY_TRACKER ? "no tracker names a committed step" : "no committed step");
+			  by == CKPT_LATEST_BY_TRACKER ? "no tracker names a committed step"
+			  : order->healthy             ? "no committed step without trouble"
+						       : "no committed step");
 	if (staged)
 		ckpt_note("%zu step%s not complete yet: `ckptfs sessions %s`", staged, staged == 1 ? " is" : "s are",
 			  store);
@@ -76,12 +90,14 @@ int ckpt_verb_latest(int argc, char **argv)
 {
 	static const struct ckpt_syntax syntax = {
 		.operands = "[STORE] [FOLDER]",
-		.doc = "Prints the name of the newest committed step. Exit status 1: there is no step.\v"
+		.doc = "Prints the name of the newest committed step. Exit status 1: there is no step, or with "
+		       "--healthy none without trouble.\v"
 		       "FOLDER is by default the root, or all folders if the root has no steps.\n"
 		       "\n"
 		       "Examples:\n"
 		       "  ckptfs latest /ckpt && python train.py --resume\n"
-		       "  ckptfs latest --by step /data/run42 checkpoints",
+		       "  ckptfs latest --by step /data/run42 checkpoints\n"
+		       "  ckptfs latest --healthy /ckpt",
 		.options = options,
 		.option = on_option,
 		.operands_max = 2,
@@ -104,9 +120,9 @@ int ckpt_verb_latest(int argc, char **argv)
 		const char *here = ckpt_listing_is_folder(&l, o.folder) ? o.folder : "";
 		const char *folder = o.count ? o.steps[0] : here;
 		enum ckpt_latest_by by = order.given ? order.by : l.store->settings.latest_by;
-		CLEANUP_FREE char *name = latest_name(&l, &o, folder, by);
+		CLEANUP_FREE char *name = latest_name(&l, &o, folder, by, order.healthy);
 
-		rc = print(&l, name, folder, by);
+		rc = print(&l, name, folder, &order, by);
 		ckpt_listing_close(&l);
 	}
 	ckpt_operand_done(&o);

@@ -13,7 +13,7 @@
 static const char *const step_fields[] = {
 	"name",         "number",       "version",    "state",      "files",     "bytes",
 	"stored_bytes", "committed_at", "deleted_at", "expires_at", "temporary", "pinned",
-	"durable",      "hot",          "extras",     "metrics",    NULL};
+	"durable",      "hot",          "extras",     "metrics",    "healthy",   NULL};
 static const char *const file_fields[] = {"path",   "type",  "bytes", "mode",  "mtime",
 					  "sha256", "array", "dtype", "shape", NULL};
 
@@ -27,7 +27,10 @@ struct ls {
 enum { KEY_SORT = 0x100, KEY_WHERE, KEY_STAGED, KEY_TRASH, KEY_ALL };
 
 static const struct argp_option options[] = {
-	{"long", 'l', NULL, 0, "a table: state, version, files, sizes, time", 0},
+	{"long", 'l', NULL, 0,
+	 "a table: state, version, files, sizes, time; \"!\" behind the state: there is trouble in its arrays "
+	 "(`ckptfs check`)",
+	 0},
 	{NULL, 't', NULL, 0, "newest first", 0},
 	{"sort", KEY_SORT, "KEY", 0,
 	 "by this field of --json, or extras.NAME, metrics.NAME, or a metric's NAME (default name)", 0},
@@ -75,7 +78,7 @@ static int on_option(int key, char *arg, void *input)
 
 static bool needs_metadata(const struct ls *ls)
 {
-	return ckpt_output.json || ckpt_where_asks_metadata(ls->condition) ||
+	return ckpt_output.json || ls->details || ckpt_where_asks_metadata(ls->condition) ||
 	       (ls->by && ckpt_where_is_metadata(ls->by));
 }
 
@@ -240,16 +243,18 @@ static void print_steps(json_t *rows, bool trash)
 		bool known = json_is_integer(json_object_get(row, "stored_bytes"));
 		bool temporary = json_is_true(json_object_get(row, "temporary"));
 		bool pinned = json_is_true(json_object_get(row, "pinned"));
+		bool trouble = json_is_false(json_object_get(row, "healthy"));
+		CLEANUP_FREE char *state = ckpt_text("%s%s",
+						     pinned      ? "pinned"
+						     : temporary ? "temporary"
+								 : text_of(row, "state"),
+						     trouble ? " !" : "");
 
 		snprintf(version, sizeof(version), "%llu", (unsigned long long)number_of(row, "version"));
 		snprintf(files, sizeof(files), "%llu", (unsigned long long)number_of(row, "files"));
 		ckpt_table_row(t,
-			       (const char *[]){text_of(row, "name"),
-						pinned      ? "pinned"
-						: temporary ? "temporary"
-							    : text_of(row, "state"),
-						number_of(row, "version") ? version : "-", files,
-						ckpt_size_text(number_of(row, "bytes"), size),
+			       (const char *[]){text_of(row, "name"), state, number_of(row, "version") ? version : "-",
+						files, ckpt_size_text(number_of(row, "bytes"), size),
 						known ? ckpt_size_text(number_of(row, "stored_bytes"), stored) : "-",
 						time_of(row, "committed_at", at), time_of(row, "deleted_at", deleted),
 						time_of(row, "expires_at", expires)});

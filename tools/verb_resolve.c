@@ -2,6 +2,7 @@
 
 #include "core/base/util.h"
 #include "core/request/resolve.h"
+#include "tools/healthy.h"
 #include "tools/listing.h"
 #include "tools/output.h"
 
@@ -9,7 +10,7 @@
 
 #define EXIT_ERROR 2 // 1 is scratch
 
-enum { KEY_RUN = 0x100, KEY_PARAMETERS, KEY_FULL_STATE, KEY_BY };
+enum { KEY_RUN = 0x100, KEY_PARAMETERS, KEY_FULL_STATE, KEY_BY, KEY_HEALTHY };
 
 static const struct argp_option options[] = {
 	{"run", KEY_RUN, "RUN", 0,
@@ -23,12 +24,17 @@ static const struct argp_option options[] = {
 	 "which step of the run is the newest: step: the highest number (default, as in "
 	 "Orbax); commit, timestamp, mtime, tracker: as in `ckptfs latest`",
 	 0},
+	{"healthy", KEY_HEALTHY, NULL, 0,
+	 "pass over steps of the run with trouble in their arrays, as `ckptfs latest --healthy`; a step that is named "
+	 "is taken as it is",
+	 0},
 	{0},
 };
 
 struct resolve {
 	char *run, *parameters, *full_state; // as given, or NULL
 	enum ckpt_latest_by by;
+	bool healthy;
 };
 
 static int on_option(int key, char *arg, void *input)
@@ -44,6 +50,9 @@ static int on_option(int key, char *arg, void *input)
 		return 0;
 	case KEY_FULL_STATE:
 		r->full_state = *arg ? arg : NULL;
+		return 0;
+	case KEY_HEALTHY:
+		r->healthy = true;
 		return 0;
 	default:
 		return ckpt_listing_order(arg, &r->by);
@@ -124,6 +133,8 @@ static int resolve(const struct resolve *r, const struct ckpt_operand *o)
 		return EXIT_ERROR;
 	rc = ckpt_mounts_read(&mounts);
 	v = ckpt_listing_view(&l, o, &mounts);
+	if (r->healthy)
+		ckpt_healthy_only(&v);
 	folder = folder_of(r, o, &v);
 	how.folder = folder;
 	how.parameters = parameters;

@@ -251,7 +251,7 @@ static bool holds(const struct condition *c, const json_t *row)
 
 bool ckpt_where_is_metadata(const char *field)
 {
-	return !strncmp(field, "extras.", 7) || !strncmp(field, "metrics.", 8);
+	return !strncmp(field, "extras.", 7) || !strncmp(field, "metrics.", 8) || !strcmp(field, "healthy");
 }
 
 bool ckpt_where_asks_metadata(const struct ckpt_where *w)

@@ -2,6 +2,7 @@
 
 #include "core/base/util.h"
 #include "core/record/event.h"
+#include "core/record/metadata.h"
 #include "core/state/act.h"
 #include "core/state/jump.h"
 #include "core/state/pull.h"
@@ -125,7 +126,15 @@ static int tell_step(const struct ckpt_act_row_from *from, const struct ckpt_act
 	return 0;
 }
 
-static const char *word_of_record(enum ckpt_act_kind kind, const char *event)
+// The version of a seal has none yet.
+static bool has_findings(const char *metadata)
+{
+	CLEANUP_FREE char *findings = NULL;
+
+	return !ckpt_metadata_findings(metadata, &findings);
+}
+
+static const char *word_of_record(enum ckpt_act_kind kind, const char *event, const char *metadata)
 {
 	switch (kind) {
 	case CKPT_ACT_SAVE:
@@ -138,7 +147,9 @@ static const char *word_of_record(enum ckpt_act_kind kind, const char *event)
 	case CKPT_ACT_NOTE:
 		return "metadata";
 	default:
-		return !strcmp(event, CKPT_EVENT_SEAL) ? "seal" : !strcmp(event, CKPT_EVENT_COOL) ? "cool" : "repack";
+		if (!strcmp(event, CKPT_EVENT_SEAL))
+			return has_findings(metadata) ? "findings" : "seal";
+		return !strcmp(event, CKPT_EVENT_COOL) ? "cool" : "repack";
 	}
 }
 
@@ -161,7 +172,7 @@ static int tell_record(const struct ckpt_act *a, struct ckpt_act_row *row)
 	row->files = sum->files;
 	row->bytes = sum->bytes;
 	set_flags(row, sum->pinned, sum->temporary);
-	row->word = word_of_record(a->kind, sum->event);
+	row->word = word_of_record(a->kind, sum->event, r.metadata);
 	row->is_detail = a->kind == CKPT_ACT_REPACK;
 	ckpt_record_done(&r);
 	return 0;

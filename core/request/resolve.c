@@ -91,6 +91,8 @@ static int newest_listed(const struct ckpt_view *v, const char *folder, enum ckp
 		if (rc)
 			return rc;
 		rc = is_listed(v, step, &listed);
+		if (!rc && listed && v->skips)
+			listed = !v->skips(v->skips_arg, step);
 		if (!rc && listed && !back--) {
 			*ret_step = step;
 			return 0;

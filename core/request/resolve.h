@@ -32,6 +32,9 @@ struct ckpt_view {
 	const struct ckpt_folders *folders;
 	const struct ckpt_mounts *mounts;
 	const struct ckpt_mounted *first; // by which it is called where that can be; or NULL
+	// Of steps that are sought by their age: the step has no place among them. NULL: all have. Called without locks, for the newest ones first.
+	bool (*skips)(void *arg, struct ckpt_step *step);
+	void *skips_arg;
 };
 
 // Opens the store of a view, as ckpt_store_open() does. It does without the index: who opens one looks at it in a child process

@@ -12,7 +12,7 @@ from support.mounting import Mount
 pytestmark = pytest.mark.timeout(60)
 
 DEFAULTS = {"marker": ".finalize", "steps_at": None, "open_writers": 5, "commit_timeout": 600, "trash": 604800, "show_staged": False, "show_latest": False,
-            "latest_by": "commit", "target_data_file_size": 64 << 20, "hot": 2, "delta": 0}
+            "latest_by": "commit", "findings": "elements", "target_data_file_size": 64 << 20, "hot": 2, "delta": 0}
 
 
 def values(ckptfs, store):
@@ -36,7 +36,7 @@ def test_settings_are_listed_with_value_default_and_meaning(ckptfs, store):
 
 
 @pytest.mark.parametrize("word, value", [("marker=.done", ".done"), ("steps_at=a/*:b", "a/*:b"), ("open_writers=1500ms", 1.5), ("commit_timeout=1h", 3600),
-                                         ("trash=0", 0), ("show_staged=yes", True), ("show_latest=true", True), ("latest_by=step", "step"),
+                                         ("trash=0", 0), ("show_staged=yes", True), ("show_latest=true", True), ("latest_by=step", "step"), ("findings=off", "off"),
                                          ("target_data_file_size=1GiB", 1 << 30), ("target_data_file_size=2000KiB", 2000 << 10), ("hot=3", 3), ("hot=all", "all"), ("delta=8", 8), ("hot=0", 0), ("hot=1000000", 1000000)])
 def test_what_is_set_is_kept_and_an_empty_value_is_the_default_again(ckptfs, store, word, value):
     key = word.split("=")[0]
@@ -113,7 +113,7 @@ def test_save_leaves_out_the_marker_of_the_store(ckptfs, store, scratch):
 
 
 @pytest.mark.parametrize("words, status, hint", [
-    (["tresh=1d"], 2, "trash"), (["colour=3"], 2, "lists them"), (["trash=soon"], 2, "duration"), (["show_staged=maybe"], 2, "yes or no"), (["latest_by=mtime"], 2, "commit or step"),
+    (["tresh=1d"], 2, "trash"), (["colour=3"], 2, "lists them"), (["trash=soon"], 2, "duration"), (["show_staged=maybe"], 2, "yes or no"), (["latest_by=mtime"], 2, "commit or step"), (["findings=yes"], 2, "elements, headers or off"),
     (["target_data_file_size=1023KiB"], 2, "1MiB to 1GiB"), (["target_data_file_size=2GiB"], 2, "1MiB to 1GiB"), (["hot=-1"], 2, "0 to 1000000, or all"), (["hot=1000001"], 2, "0 to 1000000, or all"), (["hot=few"], 2, "0 to 1000000, or all"), (["delta=all"], 2, "0 to 100"), (["delta=101"], 2, "0 to 100"), (["target_data_file_size=big"], 2, "1MiB to 1GiB"),
     (["marker=a/b"], 2, "file name"), (["marker=\n"], 2, "file name"), (["steps_at=\x7f"], 2, "patterns"), (["=1"], 2, "lists them"), (["trash", "marker"], 2, "usage")])
 def test_wrong_settings_are_refused_with_what_is_right(ckptfs, store, words, status, hint):

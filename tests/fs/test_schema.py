@@ -21,7 +21,7 @@ CASES = [
     (["init", "NEW"], "store", 0), (["init", "NEW"], "failure", 1),
     (["ls", "STORE"], "steps", 0), (["ls", "STORE", "--all"], "steps", 0), (["ls", "STORE", "1000"], "files", 0),
     (["info", "STORE"], "store", 0), (["info", "STORE", "2000"], "step in full", 0), (["info", "STORE", "9"], "failure", 1),
-    (["latest", "STORE"], "latest", 0), (["latest", "NEW"], "latest", 1),
+    (["latest", "STORE"], "latest", 0), (["latest", "NEW"], "latest", 1), (["latest", "STORE", "--healthy"], "latest", 0), (["resolve", "--run", "STORE", "--healthy"], "resolve", 0),
     (["log", "STORE"], "log", 0), (["log", "STORE", "2000", "-n", "1"], "log", 0), (["log", "STORE", "--all"], "log", 0), (["log", "STORE", "9"], "failure", 1), (["log", "STORE", "1000", "2000"], "failure", 2),
     (["resolve", "--run", "STORE"], "resolve", 0), (["resolve", "--run", "NEW"], "resolve", 1), (["resolve", "--run", "NEW", "--load-parameters-path", "OUT"], "resolve", 0),
     (["resolve", "--run", "NEW", "--load-full-state-path", "GOT"], "failure", 2), (["resolve", "--run", "NEW", "--load-full-state-path", "a", "--load-parameters-path", "b"], "failure", 2),
