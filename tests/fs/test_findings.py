@@ -1,7 +1,6 @@
 """Findings: a mount looks into the arrays of each step once it is sealed, and tells of trouble where people and programs look."""
 
 import json
-import os
 
 import ml_dtypes
 import numpy as np
@@ -12,7 +11,7 @@ from safetensors.numpy import save_file
 
 from support import trees
 from support.fixtures import FULL
-from support.mounting import Mount, wait_until
+from support.mounting import wait_until
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -26,6 +25,14 @@ def model(seed, **other):
     arrays["norm"] = dice.standard_normal(40).astype(ml_dtypes.bfloat16)
     arrays["steps"] = np.array([seed])
     return {**arrays, **other}
+
+
+ON = ["seal=yes", "findings=elements"]
+
+
+@pytest.fixture
+def options(request):
+    return getattr(request, "param", ON)
 
 
 @pytest.fixture
@@ -122,7 +129,7 @@ def test_latest_and_resolve_pass_over_trouble(mount, store, save_model, found, c
     assert ckptfs.json("resolve", "--run", mount / "3", "--healthy")["step"] == "3", "it is named"
 
 
-@pytest.mark.parametrize("options", [["findings=off"]])
+@pytest.mark.parametrize("options", [["seal=yes", "findings=off"]], indirect=True)
 def test_a_step_that_nobody_has_looked_at_is_looked_at_when_it_is_asked_for(mount, save_model, ckptfs, world, store, found):
     for n in (1, 2):
         save_model(n, **({"layers.1.weight": with_nan(n)} if n == 2 else {}))
@@ -134,11 +141,11 @@ def test_a_step_that_nobody_has_looked_at_is_looked_at_when_it_is_asked_for(moun
     assert said.stdout == "1\n" and "2 is passed over" in said.stderr
     assert ckptfs.json("info", mount.path, 2)["findings"] is None, "nothing is written"
     mount.kill9()
-    mount.remount(options=[])
+    mount.remount(options=ON)
     assert found(mount.path, 2)[0] == {"nan": 1} and found(mount.path, 1)[0] == {}
 
 
-@pytest.mark.parametrize("options", [["findings=headers"]])
+@pytest.mark.parametrize("options", [["seal=yes", "findings=headers"]], indirect=True)
 def test_headers_alone_when_the_store_says_so(mount, save_model, save, found):
     save_model(1, **{"layers.1.weight": with_nan(1)})
     assert found(mount.path, 1)[1]["looked"] == "headers" and found(mount.path, 1)[0] == {}
@@ -158,13 +165,13 @@ def test_kill_at_any_moment_leaves_a_step_that_is_looked_at_later(mount, save_mo
         assert [v["event"] for v in ckptfs.json("info", mount.path, n)["versions"]].count("seal") == 2, "looked at once"
 
 
-@pytest.mark.parametrize("options", [["findings=off,hot=0"]])
+@pytest.mark.parametrize("options", [["seal=yes", "findings=off", "hot=0"]], indirect=True)
 def test_packed_steps_are_looked_at(mount, save_model, found, ckptfs):
     frozen = model(1)["layers.2.weight"]
     for n in (1, 2):
         save_model(n, **{"layers.2.weight": frozen}, **({"layers.1.weight": with_nan(n)} if n == 2 else {}))
     wait_until(lambda: all(not ckptfs.json("info", mount.path, n)["hot"] for n in (1, 2)), 60, "packs")
-    mount.remount(options=["hot=0"])
+    mount.remount(options=[*ON, "hot=0"])
     assert found(mount.path, 2)[0] == {"nan": 1, "same": 1} and found(mount.path, 1)[0] == {}
 
 
@@ -176,15 +183,16 @@ def test_findings_are_those_of_the_files(mount, save_model, found, ckptfs, commi
     row = ckptfs.json("info", mount.path, 1)
     assert row["metrics"] == {"loss": 2.5} and row["extras"] == {"findings": {"healthy": True}}
     assert row["healthy"] is False and row["findings"]["counts"] == {"nan": 1}
-    with open(mount / "1/.finalize", "wb", buffering=0) as marker:
-        marker.write(b'{"findings": {"healthy": true}}')
-        with pytest.raises(OSError):
-            os.close(os.dup(marker.fileno()))
+    with pytest.raises(OSError):
+        commit(mount / "1", b'{"findings": {"healthy": true}}')
     assert ckptfs.json("info", mount.path, 1)["healthy"] is False and any('no field "findings"' in line for line in mount.errors())
+    np.save(mount / "1/more.npy", np.full(9, np.inf))
+    counts = wait_until(lambda: (r := ckptfs.json("info", mount.path, 1))["findings"] and "inf" in r["findings"]["counts"] and r, 60, "another look")
+    assert counts["findings"]["counts"] == {"nan": 1, "inf": 1} and counts["metrics"] == {"loss": 2.5}
     save_file(model(1), mount / "1/model.safetensors")
-    wait_until(lambda: ckptfs.json("info", mount.path, 1)["healthy"], 60, "another look")
-    row = ckptfs.json("info", mount.path, 1)
-    assert row["findings"]["counts"] == {} and row["metrics"] == {"loss": 2.5}
+    commit(mount / "1")
+    wait_until(lambda: ckptfs.json("info", mount.path, 1)["healthy"], 60, "a look at other files")
+    assert ckptfs.json("info", mount.path, 1)["findings"]["counts"] == {"inf": 1}
     ckptfs("restore", mount.path, "1@1")
     wait_until(lambda: ckptfs.json("info", mount.path, 1)["healthy"] is False, 60, "a look at the files of before")
 
@@ -234,7 +242,7 @@ def test_missing_ranks_and_pieces(mount, save, found, ckptfs):
     save(300, named)
     save(400, lambda top: named(top, missing=[2]))
     counts, all_of_it = found(mount.path, 400)
-    assert counts["missing"] == 1 and not all_of_it["healthy"] and "w2" in lines_of(mount, 400)[0]
+    assert counts["missing"] == 1 and not all_of_it["healthy"] and "model-00002-of-00003.safetensors is missing" in lines_of(mount, 400)[0]
     save(500, lambda top: pieces(top, "b.bin"))
     counts, all_of_it = found(mount.path, 500)
     assert counts["gap"] == 1 and not all_of_it["healthy"]

@@ -153,6 +153,8 @@ class Mount:
         command = [*self.prefix, str(self.world.program), "mount", "-f", str(self.store), str(self.path)]
         if not any(o.startswith("seal") for o in options):
             options.append("seal=no")  # a test counts the versions that it makes itself; those of sealing ask for it
+        if not any(o.startswith("findings") for o in options):
+            options.append("findings=off")  # and neither does it count those of findings
         if not any(o.startswith("commit_quiet") for o in options):
             options.append("commit_quiet=10m")  # no test is so slow that quiet completes something; those of quiet ask for it
         if options:
