@@ -4,6 +4,7 @@
 #include "core/array/findings.h"
 #include "core/base/util.h"
 #include "core/view/array_row.h"
+#include "core/view/examine.h"
 #include "core/view/step_arrays.h"
 #include "tools/listing.h"
 #include "tools/output.h"
@@ -59,31 +60,6 @@ static int64_t number_of(struct ckpt_step *step)
 	return number;
 }
 
-// Before another: by number where both have one, else by when they were committed.
-static bool is_before(struct ckpt_step *a, struct ckpt_step *b)
-{
-	int64_t x = number_of(a), y = number_of(b);
-
-	return x >= 0 && y >= 0 ? x < y : a->born.sequence < b->born.sequence;
-}
-
-// The committed step before this one in its folder, a reference; NULL: it is the first.
-static struct ckpt_step *step_before(const struct ckpt_listing *l, struct ckpt_step *step)
-{
-	struct ckpt_step **list, *found = NULL;
-	size_t count;
-
-	if (ckpt_step_list(l->store, step->folder_id, 1u << CKPT_STEP_COMMITTED, &list, &count))
-		return NULL;
-	for (size_t i = 0; i < count; i++)
-		if (list[i] != step && is_before(list[i], step) && (!found || is_before(found, list[i])))
-			found = list[i];
-	if (found)
-		ckpt_step_ref(found);
-	ckpt_step_list_free(list, count);
-	return found;
-}
-
 static int read_side(struct side *s, const char *word)
 {
 	int rc = ckpt_step_arrays_read(s->step, s->m, s->path, &s->arrays);
@@ -109,7 +85,7 @@ static int open_before(const struct ckpt_listing *l, const struct ckpt_operand *
 
 	if (v->against)
 		return open_side(l, o, v->against, &v->before);
-	v->before.step = step_before(l, v->now.step);
+	v->before.step = ckpt_step_before(v->now.step);
 	if (!v->before.step)
 		return 0;
 	v->before.path = ckpt_text("%s", v->now.path);
