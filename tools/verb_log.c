@@ -319,7 +319,7 @@ int ckpt_verb_log(int argc, char **argv)
 		       "Acts are: commit, edit, restore, metadata (a step got other metadata), delete, undelete, "
 		       "expire, rename, pin, unpin, promote, temporary, policy, setting, attach and detach (the store "
 		       "got or "
-		       "lost its remote) and "
+		       "lost its remote), with --all seal, findings, cool and repack of a mount by itself, and "
 		       "pull (many changes of other nodes came at once). Acts of other nodes are listed once they "
 		       "have come to this one. What a mount does by itself is by the program ckptfs and the user of "
 		       "the mount.\n\n"

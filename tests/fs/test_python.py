@@ -203,6 +203,7 @@ def test_findings(package, mount):
     with package.step(mount.path, 1) as folder:
         np.save(folder / "w.npy", np.array([1, np.nan]))
     assert [f["kind"] for f in package.findings(package.latest(mount.path))] == ["nan"]
+    assert package.latest(mount.path, healthy=True) != package.latest(mount.path)
     assert package.checks(mount / "1")["healthy"]
 
 

@@ -155,6 +155,39 @@ START_TEST(extras_are_given_as_text_or_json)
 }
 END_TEST
 
+// Findings are no marker's to say, and no part of what nodes put together.
+START_TEST(findings_stand_beside_what_a_step_says)
+{
+	static const char said[] = "{\"metrics\":{\"loss\":1.5}}", found[] = "{\"healthy\":false}",
+			  both[] = "{\"findings\":{\"healthy\":false},\"metrics\":{\"loss\":1.5}}";
+	char *json, *why, *value;
+
+	ck_error(ckpt_metadata_parse(both, strlen(both), &json, &why), EINVAL);
+	free(why);
+	ck_error(ckpt_metadata_findings(said, &value), ENODATA);
+	ck_error(ckpt_metadata_findings(NULL, &value), ENODATA);
+	ck_ok(ckpt_metadata_set_findings(said, found, &json));
+	ck_assert_str_eq(json, both);
+	ck_ok(ckpt_metadata_findings(json, &value));
+	ck_assert_str_eq(value, found);
+	free(value);
+	ck_ok(ckpt_metadata_set_findings(json, NULL, &value));
+	ck_assert_str_eq(value, said);
+	free(value);
+	ck_ok(ckpt_metadata_merge(said, json, &value));
+	ck_assert_str_eq(value, said);
+	free(value);
+	ck_ok(ckpt_metadata_changes(json, NULL, &value));
+	ck_assert_str_eq(value, said);
+	free(value);
+	ck_ok(ckpt_metadata_changes(json, said, &value));
+	ck_assert_ptr_null(value);
+	free(json);
+	ck_ok(ckpt_metadata_set_findings(NULL, NULL, &json));
+	ck_assert_ptr_null(json);
+}
+END_TEST
+
 static Suite *metadata_suite(void)
 {
 	Suite *suite = suite_create("metadata");
@@ -165,6 +198,7 @@ static Suite *metadata_suite(void)
 	tcase_add_test(tcase, what_is_too_large_or_too_deep_is_refused);
 	tcase_add_test(tcase, merged_is_what_the_first_says_and_what_it_does_not);
 	tcase_add_test(tcase, extras_are_given_as_text_or_json);
+	tcase_add_test(tcase, findings_stand_beside_what_a_step_says);
 	suite_add_tcase(suite, tcase);
 	return suite;
 }

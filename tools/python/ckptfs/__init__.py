@@ -28,7 +28,7 @@ from pathlib import Path
 from typing import Any, Callable, Iterator, List, Mapping, Optional, Union
 
 from . import _library
-from ._arrays import Array, Arrays, arrays, checks, findings
+from ._arrays import Array, Arrays, arrays, checks, findings, newest_healthy
 from ._library import Error, Question
 from ._load import Loaded
 
@@ -147,8 +147,14 @@ def _found(handle: _library.Handle, result: int, info: Any, what: str) -> Option
         handle.lib.ckpt_info_free(info)
 
 
-def latest(store: StorePath, folder: Optional[str] = "", by: Optional[str] = None) -> Optional[Step]:
-    """The newest step of a folder, or None. by: step, commit, timestamp, mtime, tracker; None: as the store is set."""
+def latest(store: StorePath, folder: Optional[str] = "", by: Optional[str] = None, healthy: bool = False) -> Optional[Step]:
+    """The newest step of a folder, or None. by: step, commit, timestamp, mtime, tracker; None: as the store is set.
+
+    healthy: steps with trouble in their arrays are passed over, by the program ckptfs (`ckptfs latest --healthy`).
+    """
+    if healthy:
+        name = newest_healthy(os.fspath(store), folder, by)
+        return find(store, name) if name is not None else None
     with _library.Handle(os.fspath(store)) as handle:
         info = POINTER(_library.Info)()
         result = handle.lib.ckpt_find_latest(handle.at, _library.encode(folder), _library.encode(by), byref(info))

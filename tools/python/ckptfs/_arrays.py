@@ -216,11 +216,26 @@ def arrays(step: Union[Step, str, os.PathLike[str]]) -> Arrays:
     return Arrays(store, step.name) if store is not None else Arrays(*_split(os.fspath(step)))  # type: ignore[union-attr,arg-type]
 
 
-def checks(step: Union[Step, str, os.PathLike[str]], read_data: bool = False) -> Dict[str, Any]:
-    """The answer of `ckptfs check --json` for a step: {"healthy", "arrays", "findings": [...], ...}."""
+def _program() -> str:
     program = os.environ.get("CKPTFS_PROGRAM") or shutil.which("ckptfs")
     if program is None:
         raise Error(errno.ENOENT, "the program is in none of PATH's directories; CKPTFS_PROGRAM may say where it is", "ckptfs")
+    return program
+
+
+def newest_healthy(store: str, folder: Optional[str], by: Optional[str]) -> Optional[str]:
+    """The answer of `ckptfs latest --healthy`."""
+    command = [_program(), "latest", store, *([folder] if folder else []), "--healthy", "--json", *(["--by", by] if by else [])]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    answer = json.loads(done.stdout or "{}")
+    if "name" not in answer:
+        raise Error(errno.EIO, answer.get("error") or done.stderr.strip() or "it said nothing", store)
+    return answer["name"]
+
+
+def checks(step: Union[Step, str, os.PathLike[str]], read_data: bool = False) -> Dict[str, Any]:
+    """The answer of `ckptfs check --json` for a step: {"healthy", "arrays", "findings": [...], ...}."""
+    program = _program()
     store = getattr(step, "store", None)
     which = [store, step.name] if store is not None else list(_split(os.fspath(step)))  # type: ignore[union-attr,arg-type]
     command = [program, "check", *which, "--json", *(["--read-data"] if read_data else [])]
