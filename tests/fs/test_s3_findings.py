@@ -48,3 +48,14 @@ def test_another_node_sees_what_was_found(node, ckptfs):
     (first / "3000/.finalize").write_bytes(b'{"metrics": {"loss": 1.5}}')
     wait_until(lambda: all((r := row(n, "3000"))["metrics"] == {"loss": 1.5} and r["healthy"] is False for n in (first, second)), 90, "both on both")
     assert all(n.listing() == ["1000", "2000", "3000"] for n in (first, second))
+
+
+def test_a_step_of_another_node_is_not_fetched_to_look_at_it(node, ckptfs):
+    first, second = node("a", options=["seal=yes", "findings=off"]), node("b", options=ON)
+    write(first, "1000", bad=True)
+    first.wait("1000")
+    wait_until(lambda: "1000" in second.listing(), 60, "the step on the other node")
+    write(second, "2000", bad=False)
+    wait_until(lambda: ckptfs.json("info", second.path, "2000")["findings"], 60, "findings of a later step")
+    assert ckptfs.json("info", second.path, "1000")["findings"] is None
+    assert ckptfs("latest", second.path, "--healthy").stdout == "2000\n"
