@@ -63,10 +63,16 @@ enum ckpt_piece_codec {
 	CKPT_PIECE_ZLIB,
 	CKPT_PIECE_BLOSC,
 	CKPT_PIECE_DEFLATE,
+	CKPT_PIECE_FLETCHER32, // HDF5's, as CRC32C
+	CKPT_PIECE_SHUFFLE2,   // HDF5's, of elements of so many bytes
+	CKPT_PIECE_SHUFFLE4,
+	CKPT_PIECE_SHUFFLE8,
+	CKPT_PIECE_SHUFFLE16,
 	CKPT_PIECE_TORCH, // a torch.save() of the box; ckpt_piece_resolve() says where in it
 	CKPT_PIECE_CODECS,
 };
 const char *ckpt_piece_codec_name(enum ckpt_piece_codec codec); // "raw", "zstd" ...
+unsigned ckpt_piece_shuffle_width(enum ckpt_piece_codec codec); // bytes of an element; 0: it is no SHUFFLE
 
 // A part of an array: elements of a box [start, start + extent). Element i of the box, i counted from start, is element
 // first + sum(i * strides) of what the bytes are decoded to.

@@ -1,5 +1,6 @@
-// A zip is one of torch.save() if it has TOP/data.pkl (catalog_torch.c), one of numpy.savez() if it has *.npy; others are of no
-// format here.
+// A zip is one of torch.save() if it has TOP/data.pkl (catalog_torch.c), one of numpy.savez() if it has *.npy, one of Keras if it has
+// *.weights.h5: a .keras, whose arrays are called as in that HDF5. Others are of no format here.
+#include "core/array/catalog_hdf5.h"
 #include "core/array/catalog_npy.h"
 
 #include "core/array/zip.h"
@@ -7,7 +8,7 @@
 
 struct members {
 	struct ckpt_catalog_reading *reading;
-	bool has_pickle, has_npy;
+	bool has_pickle, has_npy, has_weights;
 };
 
 static bool ends_in(const struct ckpt_zip_member *m, const char *end)
@@ -23,6 +24,7 @@ static int look_at(void *arg, const struct ckpt_zip_member *m)
 
 	members->has_pickle |= ends_in(m, "/data.pkl");
 	members->has_npy |= ends_in(m, ".npy");
+	members->has_weights |= ends_in(m, ".weights.h5");
 	return 0;
 }
 
@@ -54,6 +56,30 @@ static int add_member(void *arg, const struct ckpt_zip_member *m)
 	return ckpt_catalog_add(r, &entry);
 }
 
+// HDF5 is read from any place of it: a member that is compressed is none.
+static int add_weights(void *arg, const struct ckpt_zip_member *m)
+{
+	struct members *members = arg;
+	struct ckpt_catalog_reading *r = members->reading;
+	const struct ckpt_catalog_entry entry = {
+		.name = m->name,
+		.name_len = m->name_len,
+		.format = "hdf5",
+		.why = "its member of the zip is compressed or encrypted: arrays in it are not listed",
+	};
+	uint64_t data;
+	int rc;
+
+	if (!ends_in(m, ".weights.h5"))
+		return 0;
+	if (!m->stored)
+		return ckpt_catalog_add(r, &entry);
+	rc = ckpt_zip_data(&r->source, m, &data);
+	if (!rc && m->bytes > r->source.bytes - MIN(data, r->source.bytes))
+		rc = -EINVAL;
+	return rc ? rc : ckpt_catalog_read_hdf5(r, data, m->bytes);
+}
+
 static bool is_zip(const struct ckpt_catalog_reading *r)
 {
 	return r->head_len >= 4 && (!memcmp(r->head, "PK\3\4", 4) || !memcmp(r->head, "PK\5\6", 4));
@@ -73,6 +99,8 @@ static int read_zip(struct ckpt_catalog_reading *r)
 		return rc;
 	if (members.has_pickle)
 		return ckpt_catalog_read_torch(r, &zip);
+	if (members.has_weights)
+		return ckpt_zip_each(&r->source, &zip, add_weights, &members);
 	rc = members.has_npy ? ckpt_zip_each(&r->source, &zip, add_member, &members) : 0;
 	return rc;
 }

@@ -11,7 +11,13 @@
 #define INPUT_BYTES (64u << 10)   // of a stage
 #define ZSTD_WINDOW_BYTES (8u << 20)
 #define SKIP_BYTES (64u << 10) // at once
-#define CRC_BYTES 4
+#define SUM_BYTES 4
+
+// Of what FLETCHER32 has given.
+struct fletcher {
+	uint32_t one, two;
+	bool odd; // the last byte is the first half of a word
+};
 
 struct stage {
 	enum ckpt_piece_codec codec; // RAW: the source
@@ -26,6 +32,11 @@ struct stage {
 	bool between; // frames
 	struct ckpt_inflate *inflate;
 	uint32_t crc; // of what CRC32C has given
+	struct fletcher fletcher;
+	// SHUFFLE: all that the stage before gives, once it has, and how much of it was given.
+	uint8_t *planes;
+	size_t planes_cap, planes_len, planes_at;
+	bool loaded;
 };
 
 struct ckpt_decode {
@@ -115,36 +126,117 @@ static int pull_zlib(struct ckpt_decode *d, struct stage *s, uint8_t *buf, size_
 	return 0;
 }
 
-// At the end what is left is the checksum.
-static int end_crc(struct stage *s)
+static uint32_t fold(uint32_t sum)
 {
+	return (sum & 0xffff) + (sum >> 16);
+}
+
+// HDF5's: words of two bytes, the first one the upper half, and sums modulo 65535 that are 0 for zeros only.
+static void add_fletcher(struct fletcher *f, const uint8_t *bytes, size_t len)
+{
+	for (size_t i = 0; i < len; i++) {
+		if (f->odd) {
+			f->one = fold(f->one + bytes[i]);
+			f->two = fold(f->two + f->one);
+		} else {
+			f->one = fold(f->one + ((uint32_t)bytes[i] << 8));
+		}
+		f->odd = !f->odd;
+	}
+}
+
+// A last half word counts as a word. Old writers on little-endian machines swapped the bytes of both halves.
+static bool is_fletcher(const struct fletcher *f, uint32_t stored)
+{
+	uint32_t one = fold(f->one), two = fold(f->odd ? fold(f->two + f->one) : f->two), sum = two << 16 | one;
+
+	return stored == sum || stored == ((sum & 0xff00ff) << 8 | (sum >> 8 & 0xff00ff));
+}
+
+// At the end what is left is the checksum.
+static int end_sum(struct stage *s)
+{
+	uint32_t stored;
+
 	s->ended = true;
-	return s->in_len - s->in_at == CRC_BYTES && ckpt_get32(s->in + s->in_at) == s->crc ? 0 : -EBADMSG;
+	if (s->in_len - s->in_at != SUM_BYTES)
+		return -EBADMSG;
+	stored = ckpt_get32(s->in + s->in_at);
+	return (s->codec == CKPT_PIECE_CRC32C ? stored == s->crc : is_fletcher(&s->fletcher, stored)) ? 0 : -EBADMSG;
 }
 
 // The last bytes are held back until more come.
-static int pull_crc(struct ckpt_decode *d, struct stage *s, uint8_t *buf, size_t len, size_t *ret_len)
+static int pull_sum(struct ckpt_decode *d, struct stage *s, uint8_t *buf, size_t len, size_t *ret_len)
 {
 	size_t got;
 	int rc;
 
-	while (!s->ended && s->in_len - s->in_at <= CRC_BYTES) {
+	while (!s->ended && s->in_len - s->in_at <= SUM_BYTES) {
 		s->in_len -= s->in_at;
 		memmove(s->in, s->in + s->in_at, s->in_len);
 		s->in_at = 0;
 		rc = pull(d, s->before, s->in + s->in_len, INPUT_BYTES - s->in_len, &got);
 		if (!rc && !got)
-			rc = end_crc(s);
+			rc = end_sum(s);
 		if (rc)
 			return rc;
 		s->in_len += got;
 	}
 	if (s->ended)
 		return 0;
-	*ret_len = MIN(len, s->in_len - s->in_at - CRC_BYTES);
+	*ret_len = MIN(len, s->in_len - s->in_at - SUM_BYTES);
 	memcpy(buf, s->in + s->in_at, *ret_len);
-	s->crc = ckpt_crc32c(s->crc, buf, *ret_len);
+	if (s->codec == CKPT_PIECE_CRC32C)
+		s->crc = ckpt_crc32c(s->crc, buf, *ret_len);
+	else
+		add_fletcher(&s->fletcher, buf, *ret_len);
 	s->in_at += *ret_len;
+	return 0;
+}
+
+static int load_planes(struct ckpt_decode *d, struct stage *s)
+{
+	void *planes = s->planes;
+	int rc = 0;
+
+	s->planes_len = 0;
+	while (fill(d, s, &rc)) {
+		size_t len = s->in_len - s->in_at;
+
+		if (s->planes_len + len > CKPT_DECODE_SHUFFLE_MAX)
+			return -EBADMSG;
+		rc = ckpt_grow(&planes, &s->planes_cap, s->planes_len + len, 1);
+		s->planes = planes;
+		if (rc)
+			return rc;
+		memcpy(s->planes + s->planes_len, s->in + s->in_at, len);
+		s->planes_len += len;
+		s->in_at = s->in_len;
+	}
+	s->loaded = !rc;
+	return rc;
+}
+
+// The first bytes of all elements stand in front of all second ones, and so on. Bytes behind the last element stay where they are.
+static int pull_shuffle(struct ckpt_decode *d, struct stage *s, uint8_t *buf, size_t len, size_t *ret_len)
+{
+	unsigned width = ckpt_piece_shuffle_width(s->codec);
+	int rc = s->loaded ? 0 : load_planes(d, s);
+	size_t count = s->planes_len / width, element = s->planes_at / width;
+	unsigned plane = (unsigned)(s->planes_at % width);
+
+	if (rc)
+		return rc;
+	len = MIN(len, s->planes_len - s->planes_at);
+	for (size_t i = 0; i < len; i++) {
+		buf[i] = element < count ? s->planes[plane * count + element] : s->planes[s->planes_at + i];
+		if (++plane == width) {
+			plane = 0;
+			element++;
+		}
+	}
+	s->planes_at += len;
+	*ret_len = len;
 	return 0;
 }
 
@@ -156,7 +248,13 @@ static int pull_from(struct ckpt_decode *d, struct stage *s, uint8_t *buf, size_
 	case CKPT_PIECE_ZSTD:
 		return pull_zstd(d, s, buf, len, ret_len);
 	case CKPT_PIECE_CRC32C:
-		return pull_crc(d, s, buf, len, ret_len);
+	case CKPT_PIECE_FLETCHER32:
+		return pull_sum(d, s, buf, len, ret_len);
+	case CKPT_PIECE_SHUFFLE2:
+	case CKPT_PIECE_SHUFFLE4:
+	case CKPT_PIECE_SHUFFLE8:
+	case CKPT_PIECE_SHUFFLE16:
+		return pull_shuffle(d, s, buf, len, ret_len);
 	default:
 		return pull_zlib(d, s, buf, len, ret_len);
 	}
@@ -189,6 +287,11 @@ static int open_stage(struct stage *s)
 {
 	switch (s->codec) {
 	case CKPT_PIECE_CRC32C:
+	case CKPT_PIECE_FLETCHER32:
+	case CKPT_PIECE_SHUFFLE2:
+	case CKPT_PIECE_SHUFFLE4:
+	case CKPT_PIECE_SHUFFLE8:
+	case CKPT_PIECE_SHUFFLE16:
 		break;
 	case CKPT_PIECE_ZSTD:
 		if (ckpt_zstd_stream_new(&s->zstd))
@@ -219,6 +322,9 @@ static void begin(struct ckpt_decode *d)
 		s->ended = false;
 		s->between = true;
 		s->crc = 0;
+		s->fletcher = (struct fletcher){0};
+		s->planes_at = 0;
+		s->loaded = false;
 		if (s->zstd)
 			ckpt_zstd_stream_begin(s->zstd);
 		if (s->inflate)
@@ -375,6 +481,7 @@ void ckpt_decode_free(struct ckpt_decode *d)
 		ckpt_zstd_stream_free(d->stages[i].zstd);
 		ckpt_inflate_free(d->stages[i].inflate);
 		free(d->stages[i].in);
+		free(d->stages[i].planes);
 	}
 	free(d->whole);
 	free(d->window);
@@ -408,6 +515,7 @@ size_t ckpt_decode_bytes(const struct ckpt_decode *d)
 	size_t bytes = sizeof(*d) + WINDOW_BYTES + (d->count > 1 ? (size_t)MIN(d->needed, CKPT_DECODE_WHOLE_MAX) : 0);
 
 	for (size_t i = 1; i < d->count; i++)
-		bytes += INPUT_BYTES + (d->stages[i].zstd ? (size_t)ZSTD_WINDOW_BYTES : (size_t)64 << 10);
+		bytes += INPUT_BYTES + d->stages[i].planes_cap +
+			 (d->stages[i].zstd ? (size_t)ZSTD_WINDOW_BYTES : (size_t)64 << 10);
 	return bytes;
 }

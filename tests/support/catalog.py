@@ -78,10 +78,14 @@ def same(a, b):
 
 
 def decode(data, piece):
-    """zstd, gzip, zlib and deflate; blosc is only named."""
+    """zstd, gzip, zlib, deflate, and HDF5's shuffle; blosc is only named."""
     for codec in piece["codecs"]:
-        if codec == "crc32c":
+        if codec in ("crc32c", "fletcher32"):
             data = data[:-4]
+        elif codec.startswith("shuffle"):
+            width = int(codec.removeprefix("shuffle"))
+            whole = len(data) // width * width
+            data = np.frombuffer(data[:whole], np.uint8).reshape(width, -1).T.tobytes() + data[whole:]
         elif codec == "zstd":
             data = subprocess.run(["zstd", "-dqc"], input=data, capture_output=True, check=True).stdout
         else:

@@ -1,0 +1,244 @@
+// Links of a large group: link messages in a fractal heap, found by the records of a B-tree of version 2.
+//
+// The heap is one range of offsets. A table of blocks covers it: rows of `width` blocks, of `start` bytes in the first two rows and twice as
+// many in each row after that. Rows of blocks beyond the largest direct block have indirect ones, which are tables of the same form.
+#include "core/array/catalog_hdf5.h"
+
+#include "core/base/util.h"
+#include "core/limits.h"
+
+#define RECORD_MAX 64u
+#define HEAP_BITS_MAX 62u
+
+struct dense {
+	struct ckpt_hdf5 *h;
+	// Of the heap:
+	uint64_t start, root;
+	unsigned width, direct_rows, root_rows, bits;
+	unsigned offset_bytes, length_bytes; // of an ID
+	unsigned id_bytes;
+	// Of the index:
+	uint64_t node_bytes;
+	unsigned record_bytes, count_bytes;
+	unsigned total_bytes[CKPT_HDF5_LEVELS_MAX + 1]; // of the records below a child, by the child's level
+	char *name;
+	ckpt_hdf5_link_fn *fn;
+	void *arg;
+};
+
+static unsigned log2_of(uint64_t n) // n > 0
+{
+	return 63u - (unsigned)__builtin_clzll(n);
+}
+
+static unsigned bytes_up_to(uint64_t limit)
+{
+	return limit ? log2_of(limit) / 8 + 1 : 1;
+}
+
+static bool is_power(uint64_t n)
+{
+	return n && !(n & (n - 1));
+}
+
+// --- The heap ---------------------------------------------------------------------------------------------------------
+
+static int open_heap(struct dense *d, uint64_t address)
+{
+	struct ckpt_hdf5 *h = d->h;
+	uint8_t front[200];
+	struct ckpt_hdf5_bytes b = {front, 22 + 12 * h->length_bytes + 3 * h->offset_bytes, false};
+	uint64_t object_max, direct_max, filters;
+	int rc = ckpt_hdf5_read_block(h, address, "FRHP", front, b.left);
+
+	if (rc)
+		return rc;
+	if (ckpt_hdf5_take(&b, 1))
+		return ckpt_hdf5_refuse(h, "FRHP");
+	d->id_bytes = (unsigned)ckpt_hdf5_take(&b, 2);
+	filters = ckpt_hdf5_take(&b, 2);
+	ckpt_hdf5_take(&b, 1);
+	object_max = ckpt_hdf5_take(&b, 4);
+	ckpt_hdf5_skip(&b, 10 * h->length_bytes + 2 * h->offset_bytes);
+	d->width = (unsigned)ckpt_hdf5_take(&b, 2);
+	d->start = ckpt_hdf5_take_length(h, &b);
+	direct_max = ckpt_hdf5_take_length(h, &b);
+	d->bits = (unsigned)ckpt_hdf5_take(&b, 2);
+	ckpt_hdf5_take(&b, 2);
+	d->root = ckpt_hdf5_take_address(h, &b);
+	d->root_rows = (unsigned)ckpt_hdf5_take(&b, 2);
+	if (filters)
+		return ckpt_catalog_refuse(h->reading, "FRHP", "the names of a group are compressed");
+	if (b.broken || !is_power(d->start) || !is_power(d->width) || !is_power(direct_max) || direct_max < d->start ||
+	    d->bits > HEAP_BITS_MAX || log2_of(d->start) + log2_of(d->width) > HEAP_BITS_MAX)
+		return ckpt_hdf5_refuse(h, "FRHP");
+	d->direct_rows = log2_of(direct_max) - log2_of(d->start) + 2;
+	d->offset_bytes = (d->bits + 7) / 8;
+	d->length_bytes = MIN((log2_of(direct_max) + 7) / 8, bytes_up_to(object_max));
+	return 1 + d->offset_bytes + d->length_bytes > d->id_bytes ? ckpt_hdf5_refuse(h, "FRHP") : 0;
+}
+
+// The address of an offset of the heap, and how many bytes its block has from there on. Each step halves the block at least.
+static int find_offset(const struct dense *d, uint64_t offset, uint64_t *ret_at, uint64_t *ret_left)
+{
+	struct ckpt_hdf5 *h = d->h;
+	uint64_t block = d->root, bytes = d->start, row_bytes = d->start * d->width;
+	unsigned rows = d->root_rows;
+	int rc = 0;
+
+	while (rows && !rc) {
+		unsigned row = offset < row_bytes ? 0 : log2_of(offset / row_bytes) + 1;
+		uint64_t skipped = row ? row_bytes << (row - 1) : 0, entry;
+		uint8_t address[8], version;
+		struct ckpt_hdf5_bytes b = {address, h->offset_bytes, false};
+
+		if (row >= rows)
+			return ckpt_hdf5_refuse(h, "FHIB");
+		bytes = row ? d->start << (row - 1) : d->start;
+		entry = (uint64_t)row * d->width + (offset - skipped) / bytes;
+		offset = (offset - skipped) % bytes;
+		rc = ckpt_hdf5_read_block(h, block, "FHIB", &version, 1);
+		if (!rc)
+			rc = ckpt_hdf5_read(h, block + 5 + h->offset_bytes + d->offset_bytes + entry * h->offset_bytes,
+					    address, h->offset_bytes);
+		block = ckpt_hdf5_take_address(h, &b);
+		if (row < d->direct_rows)
+			break;
+		rows = bytes < row_bytes ? 0 : log2_of(bytes / row_bytes) + 1;
+		if (!rows)
+			return ckpt_hdf5_refuse(h, "FHIB");
+	}
+	if (rc)
+		return rc;
+	if (offset >= bytes)
+		return ckpt_hdf5_refuse(h, "FHDB");
+	*ret_at = block + offset;
+	*ret_left = bytes - offset;
+	return block == CKPT_HDF5_NONE ? ckpt_hdf5_refuse(h, "FHDB") : 0;
+}
+
+// --- Links ------------------------------------------------------------------------------------------------------------
+
+#define ID_KIND 0xf0 // of its first byte: version 0, managed by the table of blocks
+
+static int take_record(const struct dense *d, struct ckpt_hdf5_bytes *record)
+{
+	struct ckpt_hdf5 *h = d->h;
+	struct ckpt_hdf5_bytes body = {.at = h->body};
+	struct ckpt_hdf5_link link;
+	uint64_t kind, offset, len, at = 0, left = 0;
+	int rc;
+
+	ckpt_hdf5_take(record, 4); // the hash of its name
+	kind = ckpt_hdf5_take(record, 1) & ID_KIND;
+	offset = ckpt_hdf5_take(record, d->offset_bytes);
+	len = ckpt_hdf5_take(record, d->length_bytes);
+	if (kind)
+		return ckpt_catalog_refuse(h->reading, "link", "its name is too long");
+	rc = find_offset(d, offset, &at, &left);
+	if (rc)
+		return rc;
+	if (len > left || len > sizeof(h->body))
+		return ckpt_hdf5_refuse(h, "FHDB");
+	body.left = (size_t)len;
+	rc = ckpt_hdf5_read(h, at, h->body, (size_t)len);
+	if (!rc)
+		rc = ckpt_hdf5_parse_link(h, &body, d->name, &link);
+	if (rc)
+		return rc;
+	// fn may come to another group.
+	link.name = strndup(link.name, link.name_len);
+	rc = link.name ? d->fn(d->arg, &link) : -ENOMEM;
+	free((char *)link.name);
+	return rc;
+}
+
+static int each_record(const struct dense *d, uint64_t address, unsigned level, uint64_t count)
+{
+	struct ckpt_hdf5 *h = d->h;
+	unsigned child_bytes = level ? h->offset_bytes + d->count_bytes + d->total_bytes[level - 1] : 0;
+	uint64_t at = address + 6, children = at + count * d->record_bytes;
+	uint8_t front[2], buf[RECORD_MAX];
+	int rc = ckpt_hdf5_read_block(h, address, level ? "BTIN" : "BTLF", front, sizeof(front));
+
+	if (rc)
+		return rc;
+	if (count * d->record_bytes + (count + 1) * child_bytes > d->node_bytes)
+		return ckpt_hdf5_refuse(h, "BTHD");
+	for (uint64_t i = 0; i < count && !rc; i++) {
+		struct ckpt_hdf5_bytes b = {buf, d->record_bytes, false};
+
+		rc = ckpt_hdf5_read(h, at + i * d->record_bytes, buf, d->record_bytes);
+		if (!rc)
+			rc = take_record(d, &b);
+	}
+	for (uint64_t i = 0; level && i <= count && !rc; i++) {
+		struct ckpt_hdf5_bytes b = {buf, child_bytes, false};
+		uint64_t next;
+
+		rc = ckpt_hdf5_read(h, children + i * child_bytes, buf, child_bytes);
+		if (rc)
+			break;
+		next = ckpt_hdf5_take_address(h, &b);
+		rc = each_record(d, next, level - 1, ckpt_hdf5_take(&b, d->count_bytes));
+	}
+	return rc;
+}
+
+// How many bytes the counts of records have, which follow from how many a node could have.
+static bool take_sizes(struct dense *d, unsigned depth)
+{
+	const unsigned front = 10; // signature, version, type, checksum
+	uint64_t most, below;
+
+	if (depth > CKPT_HDF5_LEVELS_MAX || d->node_bytes < front + d->record_bytes)
+		return false;
+	below = (d->node_bytes - front) / d->record_bytes;
+	d->count_bytes = bytes_up_to(below);
+	for (unsigned i = 1; i <= depth; i++) {
+		unsigned child = d->h->offset_bytes + d->count_bytes + d->total_bytes[i - 1];
+
+		if (d->node_bytes < front + child || child > RECORD_MAX)
+			return false;
+		most = (d->node_bytes - front - child) / (d->record_bytes + child);
+		if (__builtin_mul_overflow(most + 1, below, &below) || __builtin_add_overflow(below, most, &below))
+			return false;
+		d->total_bytes[i] = bytes_up_to(below);
+	}
+	return true;
+}
+
+#define LINKS_BY_NAME 5
+
+static int each_of_index(struct dense *d, uint64_t address)
+{
+	struct ckpt_hdf5 *h = d->h;
+	uint8_t front[64];
+	struct ckpt_hdf5_bytes b = {front, 14 + h->offset_bytes, false};
+	unsigned depth;
+	uint64_t root, version, type;
+	int rc = ckpt_hdf5_read_block(h, address, "BTHD", front, b.left);
+
+	if (rc)
+		return rc;
+	version = ckpt_hdf5_take(&b, 1);
+	type = ckpt_hdf5_take(&b, 1);
+	d->node_bytes = ckpt_hdf5_take(&b, 4);
+	d->record_bytes = (unsigned)ckpt_hdf5_take(&b, 2);
+	depth = (unsigned)ckpt_hdf5_take(&b, 2);
+	ckpt_hdf5_take(&b, 2);
+	root = ckpt_hdf5_take_address(h, &b);
+	if (version || type != LINKS_BY_NAME || d->record_bytes > RECORD_MAX || d->record_bytes < 4 + d->id_bytes ||
+	    !take_sizes(d, depth))
+		return ckpt_hdf5_refuse(h, "BTHD");
+	return root == CKPT_HDF5_NONE ? 0 : each_record(d, root, depth, ckpt_hdf5_take(&b, 2));
+}
+
+int ckpt_hdf5_each_dense_link(struct ckpt_hdf5 *h, uint64_t heap, uint64_t index, ckpt_hdf5_link_fn *fn, void *arg)
+{
+	CLEANUP_FREE char *name = malloc(CKPT_HDF5_BODY_MAX);
+	struct dense d = {.h = h, .name = name, .fn = fn, .arg = arg};
+	int rc = name ? open_heap(&d, heap) : -ENOMEM;
+
+	return rc ? rc : each_of_index(&d, index);
+}
