@@ -20,7 +20,8 @@ static int read_heap(struct ckpt_hdf5 *h, uint64_t address, uint64_t index, char
 	if (rc)
 		return rc;
 	ckpt_hdf5_take(&b, 4);
-	end = address + MIN(ckpt_hdf5_take_length(h, &b), h->bytes);
+	end = ckpt_hdf5_take_length(h, &b);
+	end = address + MIN(end, h->bytes);
 	while (at < end && end - at >= 8 + h->length_bytes) {
 		uint64_t number, len;
 
