@@ -22,9 +22,10 @@ static const struct ckpt_catalog_format *const formats[] = {
 const char *ckpt_piece_codec_name(enum ckpt_piece_codec codec)
 {
 	static const char *const names[CKPT_PIECE_CODECS] = {
-		[CKPT_PIECE_RAW] = "raw",         [CKPT_PIECE_CRC32C] = "crc32c", [CKPT_PIECE_ZSTD] = "zstd",
-		[CKPT_PIECE_GZIP] = "gzip",       [CKPT_PIECE_ZLIB] = "zlib",     [CKPT_PIECE_BLOSC] = "blosc",
-		[CKPT_PIECE_DEFLATE] = "deflate", [CKPT_PIECE_FLETCHER32] = "fletcher32",
+		[CKPT_PIECE_RAW] = "raw",           [CKPT_PIECE_CRC32C] = "crc32c",
+		[CKPT_PIECE_ZSTD] = "zstd",         [CKPT_PIECE_GZIP] = "gzip",
+		[CKPT_PIECE_ZLIB] = "zlib",         [CKPT_PIECE_BLOSC] = "blosc",
+		[CKPT_PIECE_DEFLATE] = "deflate",   [CKPT_PIECE_FLETCHER32] = "fletcher32",
 		[CKPT_PIECE_SHUFFLE2] = "shuffle2", [CKPT_PIECE_SHUFFLE4] = "shuffle4",
 		[CKPT_PIECE_SHUFFLE8] = "shuffle8", [CKPT_PIECE_SHUFFLE16] = "shuffle16",
 		[CKPT_PIECE_TORCH] = "torch",

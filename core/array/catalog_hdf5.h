@@ -57,9 +57,9 @@ struct ckpt_hdf5_bytes {
 	size_t left;
 	bool broken; // there were too few
 };
-uint64_t ckpt_hdf5_take(struct ckpt_hdf5_bytes *b, unsigned bytes);                      // 8 at most, little-endian
-const uint8_t *ckpt_hdf5_skip(struct ckpt_hdf5_bytes *b, uint64_t bytes);                // NULL: too few
-uint64_t ckpt_hdf5_take_address(const struct ckpt_hdf5 *h, struct ckpt_hdf5_bytes *b);   // or CKPT_HDF5_NONE
+uint64_t ckpt_hdf5_take(struct ckpt_hdf5_bytes *b, unsigned bytes);                    // 8 at most, little-endian
+const uint8_t *ckpt_hdf5_skip(struct ckpt_hdf5_bytes *b, uint64_t bytes);              // NULL: too few
+uint64_t ckpt_hdf5_take_address(const struct ckpt_hdf5 *h, struct ckpt_hdf5_bytes *b); // or CKPT_HDF5_NONE
 uint64_t ckpt_hdf5_take_length(const struct ckpt_hdf5 *h, struct ckpt_hdf5_bytes *b);
 int ckpt_hdf5_refuse(struct ckpt_hdf5 *h, const char *field); // "it breaks a rule of HDF5"
 
@@ -115,7 +115,8 @@ bool ckpt_hdf5_is_group(const struct ckpt_hdf5_object *o);
 // Ends with what fn answers unless 0. fn may read other objects.
 int ckpt_hdf5_each_link(struct ckpt_hdf5 *h, const struct ckpt_hdf5_object *o, ckpt_hdf5_link_fn *fn, void *arg);
 // One link message, which the body is. name is of CKPT_ARRAY_NAME_MAX + 1 bytes.
-int ckpt_hdf5_parse_link(struct ckpt_hdf5 *h, struct ckpt_hdf5_bytes *body, char *name, struct ckpt_hdf5_link *ret_link);
+int ckpt_hdf5_parse_link(struct ckpt_hdf5 *h, struct ckpt_hdf5_bytes *body, char *name,
+			 struct ckpt_hdf5_link *ret_link);
 int ckpt_hdf5_each_dense_link(struct ckpt_hdf5 *h, uint64_t heap, uint64_t index, ckpt_hdf5_link_fn *fn, void *arg);
 
 // --- Datasets (catalog_hdf5_type.c, catalog_hdf5_dataset.c) -----------------------------------------------------------------

@@ -68,7 +68,8 @@ struct array {
 	uint64_t count;                    // fixed
 	uint64_t block;                    // its data block, or its index block
 	// Extensible:
-	unsigned count_bits, in_index, least, pointers; // elements in the index block and in the first data block; addresses
+	unsigned count_bits, in_index, least,
+		pointers; // elements in the index block and in the first data block; addresses
 	unsigned offset_bytes;
 };
 
@@ -105,15 +106,16 @@ static int take_element(const struct array *a, uint64_t at, struct ckpt_hdf5_chu
 	return 0;
 }
 
-// A page that was never written has a bit that is 0 in the map at `map`.
-static int take_paged(const struct array *a, uint64_t map, uint64_t pages, uint64_t index, struct ckpt_hdf5_chunk *chunk)
+// A page that was never written has a bit that is 0 in the map at `map`; first: the bit of the first page.
+static int take_paged(const struct array *a, uint64_t map, uint64_t first, uint64_t pages, uint64_t index,
+		      struct ckpt_hdf5_chunk *chunk)
 {
 	uint64_t page = index >> a->page_bits, in = index & ((UINT64_C(1) << a->page_bits) - 1);
 	uint64_t page_bytes = (a->element_bytes << a->page_bits) + 4;
 	uint8_t bits;
-	int rc = ckpt_hdf5_read(a->h, map + page / 8, &bits, 1);
+	int rc = ckpt_hdf5_read(a->h, map + (first + page) / 8, &bits, 1);
 
-	if (rc || !(bits & 0x80 >> page % 8))
+	if (rc || !(bits & 0x80 >> (first + page) % 8))
 		return rc;
 	return take_element(a, pages + page * page_bytes + in * a->element_bytes, chunk);
 }
@@ -159,7 +161,7 @@ static int get_fixed(const struct array *a, uint64_t index, struct ckpt_hdf5_chu
 		return take_element(a, at + index * a->element_bytes, chunk);
 	if (!(a->count & ((UINT64_C(1) << a->page_bits) - 1)))
 		pages--;
-	return take_paged(a, at, at + (pages + 7) / 8 + 4, index, chunk);
+	return take_paged(a, at, 0, at + (pages + 7) / 8 + 4, index, chunk);
 }
 
 // --- Extensible arrays --------------------------------------------------------------------------------------------------
@@ -203,7 +205,8 @@ static int get_of_block(const struct array *a, uint64_t block, uint64_t index, s
 static int get_of_super(const struct array *a, uint64_t super, unsigned u, uint64_t rest, struct ckpt_hdf5_chunk *chunk)
 {
 	uint64_t block_elements = (uint64_t)a->least << (u + 1) / 2, which = rest / block_elements,
-		 index = rest % block_elements, at = super + 6 + a->h->offset_bytes + a->offset_bytes, map_bytes = 0, block;
+		 index = rest % block_elements, at = super + 6 + a->h->offset_bytes + a->offset_bytes, map_bytes = 0,
+		 block;
 	bool paged = block_elements > UINT64_C(1) << a->page_bits;
 	int rc = ckpt_hdf5_read_block(a->h, super, "EASB", NULL, 0);
 
@@ -214,13 +217,15 @@ static int get_of_super(const struct array *a, uint64_t super, unsigned u, uint6
 	rc = take_address(a, at + (map_bytes << u / 2) + which * a->h->offset_bytes, &block);
 	if (rc || block == CKPT_HDF5_NONE || !paged)
 		return rc ? rc : get_of_block(a, block, index, chunk);
-	return take_paged(a, at + which * map_bytes, block + 6 + a->h->offset_bytes + a->offset_bytes + 4, index, chunk);
+	return take_paged(a, at, which * (block_elements >> a->page_bits),
+			  block + 6 + a->h->offset_bytes + a->offset_bytes + 4, index, chunk);
 }
 
 static int get_extensible(const struct array *a, uint64_t index, struct ckpt_hdf5_chunk *chunk)
 {
 	unsigned offset = a->h->offset_bytes, direct = 2 * log2_of(a->pointers), u;
-	uint64_t at = a->block + 6 + offset, blocks = at + a->in_index * a->element_bytes, rest, block_elements, address;
+	uint64_t at = a->block + 6 + offset, blocks = at + a->in_index * a->element_bytes, rest, block_elements,
+		 address;
 	int rc;
 
 	if (a->block == CKPT_HDF5_NONE)
@@ -266,8 +271,9 @@ static int number_of(const struct array *a, const uint64_t *start, uint64_t *ret
 	if (endless < ndim)
 		number = start[endless] / c->extent[endless];
 	for (unsigned i = 0; i < ndim; i++)
-		if (i != endless && (__builtin_mul_overflow(number, chunks_in(c->space->max[i], c->extent[i]), &number) ||
-				     __builtin_add_overflow(number, start[i] / c->extent[i], &number)))
+		if (i != endless &&
+		    (__builtin_mul_overflow(number, chunks_in(c->space->max[i], c->extent[i]), &number) ||
+		     __builtin_add_overflow(number, start[i] / c->extent[i], &number)))
 			return ckpt_hdf5_refuse(a->h, "layout");
 	*ret_number = number;
 	return 0;

@@ -85,9 +85,9 @@ static void take_filter(struct dataset *d, uint64_t id, uint64_t first_value)
 		uint16_t id;
 		const char *name;
 	} named[] = {
-		{4, "szip"},      {5, "nbit"},     {6, "scaleoffset"}, {32000, "lzf"},        {32001, "blosc"},
-		{32004, "lz4"},   {307, "bzip2"},  {32013, "zfp"},     {32008, "bitshuffle"}, {32026, "blosc2"},
-		{32017, "sz"},    {32024, "sz3"},  {32016, "fpzip"},
+		{4, "szip"},    {5, "nbit"},    {6, "scaleoffset"}, {32000, "lzf"},        {32001, "blosc"},
+		{32004, "lz4"}, {307, "bzip2"}, {32013, "zfp"},     {32008, "bitshuffle"}, {32026, "blosc2"},
+		{32017, "sz"},  {32024, "sz3"}, {32016, "fpzip"},
 	};
 	uint8_t codec = CKPT_PIECE_RAW;
 	const char *name = NULL;
@@ -427,7 +427,6 @@ int ckpt_hdf5_add_dataset(struct ckpt_hdf5 *h, const struct ckpt_hdf5_object *o,
 				       *layout = ckpt_hdf5_find(o, CKPT_HDF5_LAYOUT);
 	struct ckpt_hdf5_bytes b;
 	int rc;
-
 
 	if (space->is_shared || layout->is_shared)
 		return ckpt_hdf5_refuse(h, "dataspace");

@@ -55,7 +55,8 @@ static int read_name(const struct table *t, uint64_t offset, char **ret_name, si
 		void *grown = name;
 
 		if (!n || len > CKPT_ARRAY_NAME_MAX)
-			return ckpt_catalog_refuse(t->h->reading, "HEAP", "the name of a link has no end, or is too long");
+			return ckpt_catalog_refuse(t->h->reading, "HEAP",
+						   "the name of a link has no end, or is too long");
 		rc = ckpt_grow(&grown, &cap, len + n, 1);
 		name = grown;
 		if (!rc)

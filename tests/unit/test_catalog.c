@@ -920,13 +920,6 @@ START_TEST(files_that_are_refused_take_nothing_from_the_others)
 }
 END_TEST
 
-START_TEST(hdf5_is_refused_with_its_reason)
-{
-	put_text("\x89HDF\r\n\x1a\n");
-	check_refused("a.h5", "format", "HDF5");
-}
-END_TEST
-
 START_TEST(an_array_of_too_many_bytes_is_listed_with_the_reason)
 {
 	static const struct {
@@ -990,7 +983,6 @@ int main(void)
 	tcase_add_test(t, without_memory_nothing_is_said);
 	tcase_add_test(t, no_file_that_is_cut_off_ends_the_reader);
 	tcase_add_test(t, files_that_are_refused_take_nothing_from_the_others);
-	tcase_add_test(t, hdf5_is_refused_with_its_reason);
 	tcase_add_test(t, an_array_of_too_many_bytes_is_listed_with_the_reason);
 	tcase_add_test(t, codecs_have_names);
 	suite_add_tcase(suite, t);
