@@ -27,7 +27,8 @@ static const char *const names[] = {"a.npy",
 				    "s/_METADATA",
 				    "s/tensorstore_index.json",
 				    "s/m_structure.json",
-				    ZERO};
+				    ZERO,
+				    "i.h5"};
 
 static void wrap(struct ckpt_bytes *file, const uint8_t *data, size_t len)
 {

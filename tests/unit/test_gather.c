@@ -1,4 +1,5 @@
 // Elements out of pieces: boxes of every shape against an array in memory, codecs, and what is damaged or missing.
+#include "core/array/decode.h"
 #include "core/array/gather.h"
 #include "tests/support/array_files.h"
 #include "tests/support/suite.h"
@@ -373,6 +374,32 @@ static void encode_zstd(struct ckpt_bytes *b, int window)
 	*b = out;
 }
 
+static void encode_shuffle(struct ckpt_bytes *b, size_t width)
+{
+	size_t count = b->len / width;
+	uint8_t *planes = malloc(b->len + 1);
+
+	memcpy(planes, b->data, b->len);
+	for (size_t i = 0; i < count * width; i++)
+		planes[i % width * count + i / width] = b->data[i];
+	memcpy(b->data, planes, b->len);
+	free(planes);
+}
+
+// As HDF5's specification has it: of words, the upper byte first.
+static uint32_t fletcher32(const uint8_t *p, size_t len)
+{
+	uint64_t one = 0, two = 0;
+
+	for (size_t i = 0; i < len; i += 2) {
+		one += (uint64_t)p[i] << 8 | (i + 1 < len ? p[i + 1] : 0);
+		two += one;
+		one = one > 65535 ? one - 65535 : one;
+		two = two > 65535 ? two % 65535 ? two % 65535 : 65535 : two;
+	}
+	return (uint32_t)(two << 16 | one);
+}
+
 // The codecs are in the order in which they are decoded.
 static void put_encoded(size_t len, const enum ckpt_piece_codec *codecs)
 {
@@ -391,6 +418,10 @@ static void put_encoded(size_t len, const enum ckpt_piece_codec *codecs)
 			encode_zstd(&b, 0);
 		else if (codecs[i] == CKPT_PIECE_CRC32C)
 			ckpt_bytes_number(&b, crc32c(b.data, b.len), 4);
+		else if (codecs[i] == CKPT_PIECE_FLETCHER32)
+			ckpt_bytes_number(&b, fletcher32(b.data, b.len), 4);
+		else if (ckpt_piece_shuffle_width(codecs[i]))
+			encode_shuffle(&b, ckpt_piece_shuffle_width(codecs[i]));
 		else
 			encode_zlib(&b, codecs[i] == CKPT_PIECE_GZIP ? 31 : codecs[i] == CKPT_PIECE_ZLIB ? 15 : -15);
 	}
@@ -413,6 +444,10 @@ static const enum ckpt_piece_codec rows[][CKPT_PIECE_CODECS_MAX] = {
 	{CKPT_PIECE_CRC32C, CKPT_PIECE_ZSTD},
 	{CKPT_PIECE_ZSTD, CKPT_PIECE_CRC32C},
 	{CKPT_PIECE_CRC32C, CKPT_PIECE_GZIP, CKPT_PIECE_CRC32C, CKPT_PIECE_ZSTD},
+	{CKPT_PIECE_FLETCHER32},
+	{CKPT_PIECE_FLETCHER32, CKPT_PIECE_ZLIB, CKPT_PIECE_SHUFFLE4},
+	{CKPT_PIECE_SHUFFLE2, CKPT_PIECE_FLETCHER32},
+	{CKPT_PIECE_SHUFFLE8, CKPT_PIECE_SHUFFLE16, CKPT_PIECE_CRC32C},
 };
 
 static void setup_plain(void)
@@ -586,6 +621,28 @@ START_TEST(pieces_that_come_again_and_again_are_refused)
 }
 END_TEST
 
+// Planes are read whole.
+START_TEST(planes_that_are_too_large_are_refused)
+{
+	const uint64_t shape = 16;
+	struct ckpt_piece p = {.file = "file", .codecs = {CKPT_PIECE_DEFLATE, CKPT_PIECE_SHUFFLE4}};
+	uint8_t got[16];
+
+	for (uint64_t more = 0; more < 2; more++) {
+		begin();
+		ckpt_bytes_fill(&file, CKPT_DECODE_SHUFFLE_MAX + more, 1);
+		memset(file.data, 0, file.len);
+		encode_zlib(&file, -15);
+		p.bytes = file.len;
+		add_array(CKPT_DTYPE_U8, 1, &shape, NULL, false);
+		ck_ok(ckpt_catalog_add_piece(&reading, &p));
+		open_array();
+		ck_assert_int_eq(ckpt_gather_run(g, 0, 16, got), more ? -EBADMSG : 0);
+		end();
+	}
+}
+END_TEST
+
 // It would take as much memory as the window has.
 START_TEST(a_window_that_is_too_large_is_refused)
 {
@@ -640,6 +697,7 @@ static Suite *suite(void)
 	tcase_add_loop_test(codecs, bytes_that_end_early_are_an_error, 0, ARRAY_LEN(rows));
 	tcase_add_loop_test(codecs, a_read_that_failed_is_made_again, 0, ARRAY_LEN(rows));
 	tcase_add_test(codecs, a_bomb_ends);
+	tcase_add_test(codecs, planes_that_are_too_large_are_refused);
 	tcase_add_test(codecs, a_window_that_is_too_large_is_refused);
 	tcase_add_test(codecs, a_codec_that_is_not_known_is_told);
 	suite_add_tcase(s, codecs);
