@@ -24,10 +24,13 @@
 //	msgpack      flax/serialization.py: *.msgpack, checkpoint_N, and `checkpoint` of Orbax
 //	orbax        orbax-checkpoint's _METADATA: names that the tree promises; missing and extra ones are its faults
 //	eformer      tensorstore_index.json and *_structure.json of eFormer: the same, and which leaves are no arrays
+//	hdf5         HDF5 File Format Specification, version 3.0: *.h5, Keras's *.weights.h5, and .keras, a zip with such a member
 //	descriptor   arrays.json, for programs that write raw bytes: catalog_descriptor.c has its form
 //
-// HDF5 is a fault with its reason: libhdf5 would run on hostile bytes in this process, and its use of memory and time was not
-// shown to be bounded.
+// HDF5 is read by a reader of our own, within limits: libhdf5 would run on hostile bytes in this process, and its use of memory and time
+// was not shown to be bounded. Not read, and listed with the reason: strings, records and other elements that are no numbers; filters
+// other than deflate, shuffle, fletcher32 and zstd; datasets that may grow along several axes, in files of libver='latest'; virtual
+// datasets; named datatypes. Links into other files and soft links are not followed.
 //
 // Every byte is from outside. A file that breaks a rule of its format adds nothing but a fault: the file, the field and the
 // reason. An array that cannot be read (an unknown codec, a view of another kind) is listed with the reason, and breaks no
