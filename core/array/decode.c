@@ -4,6 +4,7 @@
 
 #include "core/base/crc32c.h"
 #include "core/base/util.h"
+#include "core/codec/codec_blosc.h"
 #include "core/codec/codec_zlib.h"
 #include "core/codec/codec_zstd.h"
 
@@ -33,7 +34,7 @@ struct stage {
 	struct ckpt_inflate *inflate;
 	uint32_t crc; // of what CRC32C has given
 	struct fletcher fletcher;
-	// SHUFFLE: all that the stage before gives, once it has, and how much of it was given.
+	// SHUFFLE: all that the stage before gives, once it has, and how much of it was given. BLOSC: the same, decoded.
 	uint8_t *planes;
 	size_t planes_cap, planes_len, planes_at;
 	bool loaded;
@@ -240,6 +241,43 @@ static int pull_shuffle(struct ckpt_decode *d, struct stage *s, uint8_t *buf, si
 	return 0;
 }
 
+static int load_frame(struct ckpt_decode *d, struct stage *s)
+{
+	CLEANUP_FREE uint8_t *plain = NULL;
+	uint32_t bytes = 0;
+	int rc = load_planes(d, s);
+
+	s->loaded = false;
+	if (!rc)
+		rc = ckpt_blosc_bytes(s->planes, s->planes_len, &bytes);
+	if (!rc && bytes > CKPT_DECODE_SHUFFLE_MAX)
+		rc = -ENOTSUP;
+	if (rc)
+		return rc;
+	plain = malloc(MAX(bytes, 1u));
+	rc = plain ? ckpt_blosc_decode(s->planes, s->planes_len, plain, bytes) : -ENOMEM;
+	if (rc)
+		return rc;
+	free(s->planes);
+	s->planes = TAKE_PTR(plain);
+	s->planes_cap = MAX(bytes, 1u);
+	s->planes_len = bytes;
+	s->loaded = true;
+	return 0;
+}
+
+static int pull_blosc(struct ckpt_decode *d, struct stage *s, uint8_t *buf, size_t len, size_t *ret_len)
+{
+	int rc = s->loaded ? 0 : load_frame(d, s);
+
+	if (rc)
+		return rc;
+	*ret_len = MIN(len, s->planes_len - s->planes_at);
+	memcpy(buf, s->planes + s->planes_at, *ret_len);
+	s->planes_at += *ret_len;
+	return 0;
+}
+
 static int pull_from(struct ckpt_decode *d, struct stage *s, uint8_t *buf, size_t len, size_t *ret_len)
 {
 	switch (s->codec) {
@@ -255,6 +293,8 @@ static int pull_from(struct ckpt_decode *d, struct stage *s, uint8_t *buf, size_
 	case CKPT_PIECE_SHUFFLE8:
 	case CKPT_PIECE_SHUFFLE16:
 		return pull_shuffle(d, s, buf, len, ret_len);
+	case CKPT_PIECE_BLOSC:
+		return pull_blosc(d, s, buf, len, ret_len);
 	default:
 		return pull_zlib(d, s, buf, len, ret_len);
 	}
@@ -292,6 +332,10 @@ static int open_stage(struct stage *s)
 	case CKPT_PIECE_SHUFFLE4:
 	case CKPT_PIECE_SHUFFLE8:
 	case CKPT_PIECE_SHUFFLE16:
+		break;
+	case CKPT_PIECE_BLOSC:
+		if (!ckpt_blosc_is_there())
+			return -ENOTSUP;
 		break;
 	case CKPT_PIECE_ZSTD:
 		if (ckpt_zstd_stream_new(&s->zstd))

@@ -5,13 +5,13 @@
 //
 // Codecs: crc32c (the last 4 bytes are the CRC of RFC 3720 of those before, little-endian); zstd (RFC 8878, windows of 8 MiB at
 // most); fletcher32 (HDF5's: the last 4 bytes are its sum); shuffle (HDF5's: bytes of elements of 2, 4, 8 or 16 bytes in planes, which
-// are read whole, CKPT_DECODE_SHUFFLE_MAX at most); gzip (RFC 1952), zlib (RFC 1950), deflate (RFC 1951). One after another, in the piece's order. A checksum is compared when
+// are read whole, CKPT_DECODE_SHUFFLE_MAX at most); blosc, where its library is there (one frame, whose bytes are as many at most); gzip (RFC 1952), zlib (RFC 1950), deflate (RFC 1951). One after another, in the piece's order. A checksum is compared when
 // the last byte that is needed has been read: all behind it is decoded, too, up to DECODE_REST_MAX.
 //
 // Every byte is from outside: codecs in each other, and a piece that is far larger than its part of the array, would be work without end. The
 // caller has a budget for the bytes that all stages give.
 //
-// Memory: 8 MiB for each zstd in the piece, CKPT_DECODE_SHUFFLE_MAX for each shuffle, and DECODE_WHOLE_MAX. Ownership: the caller's; the source
+// Memory: 8 MiB for each zstd in the piece, CKPT_DECODE_SHUFFLE_MAX for each shuffle, five times as much for blosc, and DECODE_WHOLE_MAX. Ownership: the caller's; the source
 // lives as long. Threads: one at a time. Blocks as the source does.
 // Errors: -EFBIG: the budget is spent; -EBADMSG: the bytes break a rule of their codec, or are too few; -ENOTSUP: a codec that is not known here; -ENOMEM;
 // what the source says.

@@ -276,8 +276,11 @@ def write_zarr(path, driver, metadata, dtype, missing=False):
     return store.read().result()
 
 
+BLOSC = {"id": "blosc", "cname": "lz4", "clevel": 5, "shuffle": 1}
+
+
 @pytest.mark.parametrize("dtype", ["<f4", ">i2", "|b1", "<c8", "bfloat16", "<u8"])
-@pytest.mark.parametrize("order, separator, compressor", [("C", ".", None), ("F", "/", {"id": "zstd", "level": 3}), ("C", "/", {"id": "zlib", "level": 1})])
+@pytest.mark.parametrize("order, separator, compressor", [("C", ".", None), ("F", "/", {"id": "zstd", "level": 3}), ("C", "/", {"id": "zlib", "level": 1}), ("C", ".", BLOSC)])
 def test_zarr2(tmp_path, dtype, order, separator, compressor):
     import ml_dtypes
 

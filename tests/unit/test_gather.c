@@ -6,6 +6,7 @@
 
 #include "core/array/catalog_format.h"
 #include "core/base/util.h"
+#include "core/codec/codec_blosc.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -665,7 +666,7 @@ END_TEST
 START_TEST(a_codec_that_is_not_known_is_told)
 {
 	const uint64_t shape = 4;
-	const struct ckpt_piece p = {.file = "file", .bytes = 4, .codecs = {CKPT_PIECE_BLOSC}};
+	const struct ckpt_piece p = {.file = "file", .bytes = 4, .codecs = {CKPT_PIECE_CODECS}};
 	uint8_t got[4];
 
 	begin();
@@ -675,6 +676,57 @@ START_TEST(a_codec_that_is_not_known_is_told)
 	open_array();
 	ck_assert_int_eq(ckpt_gather_run(g, 0, 4, got), -ENOTSUP);
 	end();
+}
+END_TEST
+
+// A frame of blosc that is no shorter than its bytes, which follow its header.
+static int gather_frame(size_t place, uint8_t byte, uint8_t got[8])
+{
+	static const uint8_t frame[] = {2,  1, 0x22, 4, 8,   0,   0,   0,   8,   0,   0,   0,
+					24, 0, 0,    0, '0', '1', '2', '3', '4', '5', '6', '7'};
+	const uint64_t shape = 8;
+	const struct ckpt_piece p = {.file = "file", .bytes = sizeof(frame), .codecs = {CKPT_PIECE_BLOSC}};
+	int rc;
+
+	begin();
+	ckpt_bytes_add(&file, frame, sizeof(frame));
+	if (place < sizeof(frame))
+		file.data[place] = byte;
+	add_array(CKPT_DTYPE_U8, 1, &shape, NULL, false);
+	ck_ok(ckpt_catalog_add_piece(&reading, &p));
+	open_array();
+	rc = ckpt_gather_run(g, 0, 8, got);
+	end();
+	return rc;
+}
+
+START_TEST(blosc_is_decoded_where_its_library_is)
+{
+	static const struct {
+		size_t place;
+		uint8_t byte;
+		int rc;
+	} wrong[] = {
+		{0, 1, -EBADMSG},   {0, 3, -EBADMSG},   {3, 0, -EBADMSG},    {4, 7, -EBADMSG},    {4, 9, -EBADMSG},
+		{7, 255, -EBADMSG}, {7, 4, -ENOTSUP},   {8, 0, -EBADMSG},    {11, 255, -EBADMSG}, {11, 1, -ENOTSUP},
+		{12, 23, -EBADMSG}, {12, 25, -EBADMSG}, {15, 255, -EBADMSG},
+	};
+	uint8_t got[8];
+
+	if (!ckpt_blosc_is_there()) {
+		ck_assert_int_eq(gather_frame(SIZE_MAX, 0, got), -ENOTSUP);
+		return;
+	}
+	ck_ok(gather_frame(SIZE_MAX, 0, got));
+	ck_assert_mem_eq(got, "01234567", 8);
+	for (size_t i = 0; i < ARRAY_LEN(wrong); i++)
+		ck_assert_msg(gather_frame(wrong[i].place, wrong[i].byte, got) == wrong[i].rc, "row %zu", i);
+	for (size_t place = 0; place < 24; place++)
+		for (unsigned byte = 0; byte < 256; byte++) {
+			int rc = gather_frame(place, (uint8_t)byte, got);
+
+			ck_assert(!rc || rc == -EBADMSG || rc == -ENOTSUP);
+		}
 }
 END_TEST
 
@@ -697,6 +749,7 @@ static Suite *suite(void)
 	tcase_add_loop_test(codecs, bytes_that_end_early_are_an_error, 0, ARRAY_LEN(rows));
 	tcase_add_loop_test(codecs, a_read_that_failed_is_made_again, 0, ARRAY_LEN(rows));
 	tcase_add_test(codecs, a_bomb_ends);
+	tcase_add_test(codecs, blosc_is_decoded_where_its_library_is);
 	tcase_add_test(codecs, planes_that_are_too_large_are_refused);
 	tcase_add_test(codecs, a_window_that_is_too_large_is_refused);
 	tcase_add_test(codecs, a_codec_that_is_not_known_is_told);
