@@ -16,7 +16,7 @@
 
 static const struct ckpt_write_format *const formats[] = {
 	&ckpt_write_safetensors, &ckpt_write_npy,   &ckpt_write_npz,   &ckpt_write_torch,
-	&ckpt_write_dcp,         &ckpt_write_zarr3, &ckpt_write_orbax,
+	&ckpt_write_dcp,         &ckpt_write_zarr3, &ckpt_write_orbax, &ckpt_write_raw,
 };
 
 const char *ckpt_write_format(size_t i)

@@ -14,6 +14,7 @@
 //	dcp          .metadata and __0_0.distcp: torch.distributed.checkpoint, a state_dict without folders; shards are __0_N.distcp
 //	zarr3        a group with an array of zarr version 3 for each name; shard_bytes bounds a chunk
 //	orbax        the same with the metadata of orbax-checkpoint, without OCDBT; a "." in a name makes a dictionary
+//	raw          arrays.bin, the bytes of all arrays, and arrays.json; shards are arrays-00001-of-00002.bin
 //
 // Sizes and offsets are known before any element is. A file that says of others what they hold comes behind them: a directory without it is
 // not taken for a checkpoint.

@@ -50,7 +50,7 @@ struct ckpt_write_format {
 };
 
 extern const struct ckpt_write_format ckpt_write_safetensors, ckpt_write_npy, ckpt_write_npz, ckpt_write_torch,
-	ckpt_write_dcp, ckpt_write_zarr3, ckpt_write_orbax;
+	ckpt_write_dcp, ckpt_write_zarr3, ckpt_write_orbax, ckpt_write_raw;
 
 // The format cannot have this plan; array: NULL, or the one that it is about.
 __attribute__((format(printf, 3, 4))) void

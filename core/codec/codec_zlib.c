@@ -86,3 +86,8 @@ uint32_t ckpt_crc32(uint32_t before, const void *bytes, size_t len)
 {
 	return (uint32_t)crc32_z(before, bytes, len);
 }
+
+uint32_t ckpt_crc32_join(uint32_t before, uint32_t behind, uint64_t len)
+{
+	return (uint32_t)crc32_combine(before, behind, (off_t)len);
+}

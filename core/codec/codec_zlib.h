@@ -13,6 +13,8 @@ int ckpt_inflate_begin(const void *stored, size_t stored_bytes, void *plain, siz
 
 // CRC-32 as zips have it: of these bytes, behind others whose sum is `before`; 0: none stand in front.
 uint32_t ckpt_crc32(uint32_t before, const void *bytes, size_t len);
+// Of bytes and of the len bytes behind them, from the sum of each.
+uint32_t ckpt_crc32_join(uint32_t before, uint32_t behind, uint64_t len);
 
 // --- In parts ---------------------------------------------------------------------------------------------------------------
 

@@ -1,0 +1,343 @@
+// Arrays of a step into device memory. An array is cut into boxes of at most one buffer, each a run of bytes in C order. Readers, which
+// are four threads, take the next box: read it into a buffer of the pool, copy it into device memory, give the buffer back. So four
+// reads or copies are under way.
+//
+// Bytes come from the library's set of arrays: it reads raw files, decodes chunks, and asks a remote for those that are not here.
+//
+// Invariants: a reader has one buffer, and waits for no other reader; the first error stays; loaded() returns, also with an error, when no
+// copy writes device memory any more.
+#include "tools/cuda/ckptfs_cuda.h"
+#include "tools/cuda/pool.h"
+
+#include "core/array/array.h"
+#include "core/base/util.h"
+#include "core/ckptfs.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+
+#define READERS 4u
+
+struct target { // an array that was asked for
+	struct target *next;
+	size_t array; // of the set
+	uint8_t *at;
+	int device;
+	struct ckpt_pool_event *event; // it comes when the memory may be written
+	// Where its next box begins. A box has all of the dimensions behind `split`, some indices of that, and one of each in front.
+	unsigned split;
+	uint64_t row;   // bytes of one index of the split dimension
+	uint64_t begin; // bytes of the array in front of the box
+	uint64_t start[CKPT_ARRAY_DIMS_MAX];
+};
+
+struct box {
+	const struct target *of;
+	uint64_t begin, bytes;
+	uint64_t start[CKPT_ARRAY_DIMS_MAX], extent[CKPT_ARRAY_DIMS_MAX];
+};
+
+struct ckpt_cuda_load {
+	struct ckpt_cuda_pool *pool;
+	struct ckpt_array_set *set;
+	pthread_t threads[READERS];
+	unsigned thread_count;
+	atomic_bool stop;
+	struct ckpt_lock lock;
+	pthread_cond_t changed;
+	// Guarded by lock.
+	struct target *first, **last; // all that was asked for
+	struct target *now;           // whose boxes are taken
+	size_t reading;               // readers that have a box
+	bool ends;
+	int rc;
+	char why[CKPT_CUDA_WHY_MAX];
+};
+
+__attribute__((format(printf, 3, 4))) static void fail(struct ckpt_cuda_load *l, int rc, const char *why, ...)
+{
+	va_list args;
+
+	{
+		LOCK_SCOPE(&l->lock);
+		if (!l->rc) {
+			l->rc = rc;
+			va_start(args, why);
+			vsnprintf(l->why, sizeof(l->why), why, args);
+			va_end(args);
+		}
+		atomic_store(&l->stop, true);
+		pthread_cond_broadcast(&l->changed);
+	}
+	ckpt_pool_wake(l->pool);
+}
+
+static void fail_device(struct ckpt_cuda_load *l, const struct ckpt_array_info *a, int code)
+{
+	fail(l, code < 0 ? code : l->pool->device->ops->to_errno(code), "%.200s: its copy to the device failed: %s",
+	     a->name, code < 0 ? strerror(-code) : l->pool->device->ops->text(code));
+}
+
+// --- Boxes ------------------------------------------------------------------------------------------------------------------
+
+// The first dimension of which one index has no more bytes than a buffer.
+static void split(struct target *t, const struct ckpt_array_info *a, uint64_t buffer_bytes)
+{
+	t->row = a->bytes;
+	for (t->split = 0; t->split < a->ndim; t->split++) {
+		t->row /= a->shape[t->split];
+		if (t->row <= buffer_bytes)
+			break;
+	}
+}
+
+static void take_box(struct target *t, const struct ckpt_array_info *a, uint64_t buffer_bytes, struct box *ret_box)
+{
+	struct box *b = ret_box;
+	unsigned k = t->split;
+
+	*b = (struct box){.of = t, .begin = t->begin, .bytes = a->bytes};
+	if (a->ndim) {
+		uint64_t count = MIN(a->shape[k] - t->start[k], buffer_bytes / t->row);
+
+		for (unsigned i = 0; i < a->ndim; i++) {
+			b->start[i] = t->start[i];
+			b->extent[i] = i < k ? 1 : i == k ? count : a->shape[i];
+		}
+		b->bytes = count * t->row;
+		t->start[k] += count;
+		for (; k && t->start[k] == a->shape[k]; k--) {
+			t->start[k] = 0;
+			t->start[k - 1]++;
+		}
+	}
+	t->begin += b->bytes;
+}
+
+// False: there is none, and there will be none.
+static bool next_box(struct ckpt_cuda_load *l, struct box *ret_box)
+{
+	const struct ckpt_array_info *a;
+	LOCK_SCOPE(&l->lock);
+
+	while (!l->now && !l->ends && !atomic_load(&l->stop))
+		ckpt_lock_wait(&l->changed, &l->lock);
+	if (!l->now || atomic_load(&l->stop))
+		return false;
+	a = ckpt_array_set_at(l->set, l->now->array);
+	take_box(l->now, a, l->pool->buffer_bytes, ret_box);
+	if (l->now->begin == a->bytes)
+		l->now = l->now->next;
+	l->reading++;
+	return true;
+}
+
+// --- Readers ----------------------------------------------------------------------------------------------------------------
+
+struct reader {
+	struct ckpt_cuda_load *load;
+	void *streams[CKPT_DEVICES_MAX];
+};
+
+static int copy_box(struct reader *r, const struct box *box, struct ckpt_pool_buffer *b)
+{
+	struct ckpt_cuda_pool *p = r->load->pool;
+	struct ckpt_device *d = p->device;
+	void **stream = &r->streams[ckpt_pool_slot(box->of->device)];
+	int code = *stream ? 0 : d->ops->stream_new(d, box->of->device, stream);
+
+	if (!code)
+		code = d->ops->wait_for(d, *stream, box->of->event->event);
+	if (!code)
+		code = d->ops->copy_in(d, box->of->at + box->begin, b->at, box->bytes, *stream);
+	if (!code)
+		code = ckpt_pool_record(p, b, box->of->device, *stream);
+	if (!code)
+		code = ckpt_pool_wait(p, b);
+	if (code && *stream) { // no copy reads the buffer when it is given back
+		d->ops->stream_free(d, *stream);
+		*stream = NULL;
+	}
+	return code;
+}
+
+static void load_box(struct reader *r, const struct box *box)
+{
+	struct ckpt_cuda_load *l = r->load;
+	const struct ckpt_array_info *a = ckpt_array_set_at(l->set, box->of->array);
+	struct ckpt_pool_buffer *b = ckpt_pool_take(l->pool, &l->stop);
+	int rc, code;
+
+	if (!b)
+		return;
+	rc = ckpt_array_set_read(l->set, box->of->array, a->ndim ? box->start : NULL, a->ndim ? box->extent : NULL,
+				 b->at);
+	if (rc) {
+		fail(l, rc, "%.200s: it cannot be read: %s", a->name, strerror(-rc));
+	} else {
+		code = copy_box(r, box, b);
+		if (code)
+			fail_device(l, a, code);
+	}
+	ckpt_pool_give(l->pool, b);
+}
+
+static void *read_all(void *arg)
+{
+	struct reader r = {.load = arg};
+	struct ckpt_cuda_load *l = arg;
+	struct box box;
+
+	while (next_box(l, &box)) {
+		load_box(&r, &box);
+		LOCK_SCOPE(&l->lock);
+		l->reading--;
+		pthread_cond_broadcast(&l->changed);
+	}
+	for (unsigned k = 0; k < CKPT_DEVICES_MAX; k++)
+		if (r.streams[k])
+			l->pool->device->ops->stream_free(l->pool->device, r.streams[k]);
+	return NULL;
+}
+
+// --- A load -----------------------------------------------------------------------------------------------------------------
+
+int ckpt_cuda_load_step(struct ckpt_cuda_pool *pool, struct ckpt *ckpt, const char *step, char why[CKPT_CUDA_WHY_MAX],
+			struct ckpt_cuda_load **ret_load)
+{
+	struct ckpt_cuda_load *l = ckpt_calloc(1, sizeof(*l));
+	int rc = l ? ckpt_pool_check(pool) : -ENOMEM;
+
+	*why = '\0';
+	if (rc) {
+		free(l);
+		return rc;
+	}
+	l->pool = pool;
+	l->last = &l->first;
+	ckpt_lock_init(&l->lock, CKPT_LOCK_LEAF);
+	pthread_cond_init(&l->changed, NULL);
+	rc = ckpt_array_set_open(ckpt, step, &l->set);
+	for (; !rc && l->thread_count < READERS; l->thread_count += !rc)
+		rc = -pthread_create(&l->threads[l->thread_count], NULL, read_all, l);
+	if (rc) {
+		snprintf(why, CKPT_CUDA_WHY_MAX, "%.300s: it cannot be loaded: %s", step, strerror(-rc));
+		ckpt_cuda_load_free(l);
+	} else {
+		*ret_load = l;
+	}
+	return rc;
+}
+
+static int mark(struct ckpt_cuda_load *l, struct target *t, void *stream)
+{
+	struct ckpt_device *d = l->pool->device;
+	bool capturing = false;
+	int code = d->ops->is_capturing(d, stream, &capturing);
+
+	if (!code && capturing)
+		return -EBUSY;
+	if (!code)
+		code = d->ops->device_of(d, t->at, &t->device);
+	if (!code && t->device >= CKPT_DEVICES_MAX)
+		code = -ENODEV;
+	if (!code)
+		code = ckpt_pool_event_take(l->pool, t->device, &t->event);
+	if (!code)
+		code = d->ops->record(d, t->device, t->event->event, stream);
+	if (!code)
+		return 0;
+	fail_device(l, ckpt_array_set_at(l->set, t->array), code);
+	return code < 0 ? code : d->ops->to_errno(code);
+}
+
+static int error_of(struct ckpt_cuda_load *l)
+{
+	LOCK_SCOPE(&l->lock);
+	return l->rc;
+}
+
+int ckpt_cuda_load_array(struct ckpt_cuda_load *l, const char *name, void *pointer, uint64_t bytes, void *stream)
+{
+	const struct ckpt_array_info *a;
+	struct target *t;
+	size_t array;
+	int rc = ckpt_pool_check(l->pool);
+
+	if (!rc)
+		rc = error_of(l);
+	if (!rc)
+		rc = ckpt_array_set_find(l->set, name, &array);
+	if (rc)
+		return rc;
+	a = ckpt_array_set_at(l->set, array);
+	if (a->why || !a->width)
+		return -ENOTSUP;
+	if (bytes != a->bytes || (bytes && !pointer))
+		return -EINVAL;
+	if (!bytes)
+		return 0;
+	t = ckpt_calloc(1, sizeof(*t));
+	if (!t)
+		return -ENOMEM;
+	t->array = array;
+	t->at = pointer;
+	split(t, a, l->pool->buffer_bytes);
+	rc = mark(l, t, stream);
+	if (rc) {
+		ckpt_pool_event_give(l->pool, t->event);
+		free(t);
+		return rc;
+	}
+	LOCK_SCOPE(&l->lock);
+	*l->last = t;
+	l->last = &t->next;
+	if (!l->now)
+		l->now = t;
+	pthread_cond_broadcast(&l->changed);
+	return 0;
+}
+
+int ckpt_cuda_loaded(struct ckpt_cuda_load *l)
+{
+	int rc = ckpt_pool_check(l->pool);
+
+	if (rc)
+		return rc;
+	LOCK_SCOPE(&l->lock);
+	while ((l->now && !l->rc) || l->reading)
+		ckpt_lock_wait(&l->changed, &l->lock);
+	return l->rc;
+}
+
+const char *ckpt_cuda_load_why(struct ckpt_cuda_load *l)
+{
+	LOCK_SCOPE(&l->lock);
+	return l->why;
+}
+
+void ckpt_cuda_load_free(struct ckpt_cuda_load *l)
+{
+	struct target *t;
+
+	if (!l || ckpt_pool_check(l->pool))
+		return;
+	{
+		LOCK_SCOPE(&l->lock);
+		l->ends = true;
+		atomic_store(&l->stop, true);
+		pthread_cond_broadcast(&l->changed);
+	}
+	ckpt_pool_wake(l->pool);
+	for (unsigned i = 0; i < l->thread_count; i++)
+		pthread_join(l->threads[i], NULL);
+	while ((t = l->first)) {
+		l->first = t->next;
+		ckpt_pool_event_give(l->pool, t->event);
+		free(t);
+	}
+	ckpt_array_set_free(l->set);
+	pthread_cond_destroy(&l->changed);
+	ckpt_lock_done(&l->lock);
+	free(l);
+}
