@@ -66,6 +66,10 @@ __attribute__((unused)) static struct cuda_arrays cuda_arrays_new(size_t count, 
 		shape[0] = i % 11 == 7 ? 0 : 1 + i % 5;
 		shape[1] = 1 + (i * 3701 + 11) % scale;
 		shape[2] = i % 3 ? 1 : 2;
+		if (i % 13 == 1) { // rows of the last dimension alone fit a buffer, or not even these
+			shape[1] = 3;
+			shape[2] = 4 * scale;
+		}
 		a.arrays[i] =
 			(struct ckpt_cuda_array){name, cuda_dtypes[i % 4].numpy, (unsigned)(3 - i / 3 % 4), shape};
 		a.as_written[i] =
