@@ -83,6 +83,23 @@ __attribute__((unused)) static struct cuda_arrays cuda_arrays_new(size_t count, 
 	return a;
 }
 
+__attribute__((unused)) static void cuda_array_free(struct cuda_arrays *a, size_t i)
+{
+	free((char *)a->arrays[i].name);
+	free((uint64_t *)a->arrays[i].shape);
+	free(a->at[i]);
+}
+
+__attribute__((unused)) static void cuda_arrays_free(struct cuda_arrays *a)
+{
+	for (size_t i = 0; i < a->count; i++)
+		cuda_array_free(a, i);
+	free(a->arrays);
+	free(a->as_written);
+	free(a->at);
+	free(a->bytes);
+}
+
 __attribute__((unused)) static struct ckpt_cuda_plan cuda_plan(const struct cuda_arrays *a, const char *format)
 {
 	return (struct ckpt_cuda_plan){format, a->arrays, a->count, 0};

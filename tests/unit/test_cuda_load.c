@@ -193,6 +193,8 @@ START_TEST(what_was_saved_is_loaded)
 	ck_assert_uint_eq(pool->free_count, pool->buffer_count);
 	ckpt_cuda_pool_free(pool);
 	ckpt_close(ckpt);
+	cuda_arrays_free(&saved);
+	cuda_arrays_free(&t);
 }
 END_TEST
 
@@ -251,6 +253,8 @@ START_TEST(memory_is_written_behind_the_streams_work)
 	ck_assert(k.had_old);
 	ckpt_cuda_pool_free(pool);
 	ckpt_close(ckpt);
+	cuda_arrays_free(&saved);
+	cuda_arrays_free(&t);
 }
 END_TEST
 
@@ -277,6 +281,7 @@ START_TEST(arrays_that_the_step_does_not_have_are_refused)
 	ckpt_cuda_load_free(load);
 	ckpt_cuda_pool_free(pool);
 	ckpt_close(ckpt);
+	cuda_arrays_free(&saved);
 }
 END_TEST
 
@@ -321,6 +326,8 @@ START_TEST(each_call_of_the_device_may_fail)
 	ck_assert(has_bytes(&t, 0));
 	ckpt_cuda_pool_free(pool);
 	ckpt_close(ckpt);
+	cuda_arrays_free(&saved);
+	cuda_arrays_free(&t);
 }
 END_TEST
 
@@ -353,6 +360,8 @@ START_TEST(each_call_of_the_disk_may_fail)
 	ck_assert_uint_gt(failed, 10);
 	ckpt_cuda_pool_free(pool);
 	ckpt_close(ckpt);
+	cuda_arrays_free(&saved);
+	cuda_arrays_free(&t);
 }
 END_TEST
 

@@ -42,7 +42,9 @@ static struct cuda_arrays arrays_for(const char *format)
 	size_t n = 0;
 
 	for (size_t i = 0; i < a.count && !strcmp(format, "orbax"); i++)
-		if (a.bytes[i]) {
+		if (!a.bytes[i]) {
+			cuda_array_free(&a, i);
+		} else {
 			a.arrays[n] = a.arrays[i];
 			a.as_written[n] = a.as_written[i];
 			a.at[n] = a.at[i];
@@ -77,6 +79,7 @@ START_TEST(files_are_those_that_the_writer_makes)
 	ck_assert_uint_le(ckpt_device_host_pinned(host), SMALL_POOL);
 	ck_assert_uint_eq(pool->free_count, pool->buffer_count);
 	ckpt_cuda_pool_free(pool);
+	cuda_arrays_free(&a);
 }
 END_TEST
 
@@ -103,6 +106,7 @@ START_TEST(a_step_is_listed_when_it_is_committed)
 	ck_assert(cuda_step_has(ckpt, "100", &a, 0));
 	ckpt_close(ckpt);
 	ckpt_cuda_pool_free(pool);
+	cuda_arrays_free(&a);
 }
 END_TEST
 
@@ -147,6 +151,7 @@ START_TEST(arrays_that_change_behind_captured_are_saved_as_they_were)
 	ck_assert(cuda_step_has(ckpt, "100", &a, 0));
 	ckpt_close(ckpt);
 	ckpt_cuda_pool_free(pool);
+	cuda_arrays_free(&a);
 }
 END_TEST
 
@@ -211,6 +216,7 @@ START_TEST(arrays_are_saved_as_their_stream_leaves_them)
 		d->ops->stream_free(d, streams[k]);
 	ckpt_close(ckpt);
 	ckpt_cuda_pool_free(pool);
+	cuda_arrays_free(&a);
 }
 END_TEST
 
@@ -238,6 +244,7 @@ START_TEST(ten_thousand_small_arrays_are_a_few_writes)
 	cuda_write_plainly(&a, "raw", 0, written);
 	ck_assert(cuda_same_folders(saved, written));
 	ckpt_cuda_pool_free(pool);
+	cuda_arrays_free(&a);
 }
 END_TEST
 
@@ -284,6 +291,8 @@ START_TEST(two_saves_share_a_pool)
 	}
 	ck_assert_uint_le(ckpt_device_host_pinned(host), SMALL_POOL);
 	ckpt_cuda_pool_free(pool);
+	cuda_arrays_free(&a);
+	cuda_arrays_free(&b);
 }
 END_TEST
 
@@ -308,6 +317,7 @@ START_TEST(a_save_that_is_given_up_leaves_no_step_and_no_buffer)
 	}
 	ckpt_close(ckpt);
 	ckpt_cuda_pool_free(pool);
+	cuda_arrays_free(&a);
 }
 END_TEST
 
@@ -335,6 +345,7 @@ START_TEST(arrays_that_are_not_of_the_plan_are_refused)
 	ck_assert_int_eq(ckpt_cuda_save_array(save, a.arrays[1].name, a.at[1], a.bytes[1], NULL), -ENODATA);
 	ckpt_cuda_save_free(save);
 	ckpt_cuda_pool_free(pool);
+	cuda_arrays_free(&a);
 }
 END_TEST
 
@@ -345,24 +356,28 @@ START_TEST(plans_that_no_file_can_have_are_refused)
 	struct ckpt_cuda_plan plan = cuda_plan(&a, "tar");
 	char saved[PATH_MAX], why[CKPT_CUDA_WHY_MAX];
 	struct ckpt_cuda_save *save;
+	const char *second;
 
 	ckpt_temp_dir(saved);
 	ck_assert_int_eq(ckpt_cuda_save_folder(pool, saved, &plan, why, &save), -ENOENT);
 	ck_assert_str_eq(why, "no format is called tar");
 	plan.format = "raw";
 	ck_assert_int_eq(ckpt_cuda_save_folder(pool, "/nowhere/at/all", &plan, why, &save), -ENOENT);
+	second = a.arrays[1].name;
 	a.arrays[1].name = a.arrays[0].name;
 	ck_assert_int_eq(ckpt_cuda_save_folder(pool, saved, &plan, why, &save), -EINVAL);
 	a.arrays[1].name = "other";
 	a.arrays[1].dtype = "float33";
 	ck_assert_int_eq(ckpt_cuda_save_folder(pool, saved, &plan, why, &save), -ENOTSUP);
 	ck_assert_str_eq(why, "other: no dtype is called float33");
+	a.arrays[1].name = second;
 	ckpt_cuda_pool_free(pool);
 	ck_assert_int_eq(ckpt_cuda_pool_new(100, "host", 0, why, &pool), -EINVAL);
 	ck_assert_int_eq(ckpt_cuda_pool_new(1 << 20, "host:fast", 0, why, &pool), -EINVAL);
 	ck_assert_int_eq(ckpt_cuda_pool_new(1 << 20, "tpu", 0, why, &pool), -EINVAL);
 	ck_assert_int_eq(ckpt_cuda_pool_new(1 << 20, "host:12GiB", 0, why, &pool), 0);
 	ckpt_cuda_pool_free(pool);
+	cuda_arrays_free(&a);
 }
 END_TEST
 
@@ -391,6 +406,7 @@ START_TEST(a_forked_process_is_refused)
 	ck_assert_int_eq(ckpt_cuda_commit(save, NULL), 0);
 	ckpt_cuda_save_free(save);
 	ckpt_cuda_pool_free(pool);
+	cuda_arrays_free(&a);
 }
 END_TEST
 
@@ -441,6 +457,7 @@ START_TEST(each_call_of_the_device_may_fail)
 	ck_assert_uint_gt(n, 30);
 	ck_assert(cuda_same_folders(saved, written));
 	ckpt_cuda_pool_free(pool);
+	cuda_arrays_free(&a);
 }
 END_TEST
 
@@ -471,6 +488,7 @@ START_TEST(each_call_of_the_disk_may_fail)
 	ck_assert_uint_gt(n, 20);
 	ck_assert(cuda_same_folders(saved, written));
 	ckpt_cuda_pool_free(pool);
+	cuda_arrays_free(&a);
 }
 END_TEST
 

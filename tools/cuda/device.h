@@ -23,6 +23,9 @@ struct ckpt_device_ops {
 	// Memory that copies need not stage.
 	int (*pinned_new)(struct ckpt_device *d, size_t bytes, void **ret_memory);
 	void (*pinned_free)(struct ckpt_device *d, void *memory);
+	// Memory of a device, for benchmarks.
+	int (*memory_new)(struct ckpt_device *d, int device, size_t bytes, void **ret_memory);
+	void (*memory_free)(struct ckpt_device *d, void *memory);
 	// Which has this memory: 0 to CKPT_DEVICES_MAX - 1, or CKPT_DEVICE_NONE.
 	int (*device_of)(struct ckpt_device *d, const void *pointer, int *ret_device);
 	// A stream, or an event, of a device; CKPT_DEVICE_NONE has those of the first one.

@@ -60,6 +60,18 @@ static void pinned_free(struct ckpt_device *d __attribute__((unused)), void *mem
 	(void)cudaFreeHost(memory); // at the end of a program the runtime may be gone
 }
 
+static int memory_new(struct ckpt_device *d __attribute__((unused)), int device, size_t bytes, void **ret_memory)
+{
+	struct current c = enter(device);
+
+	return c.error != cudaSuccess ? (int)c.error : leave(&c, cudaMalloc(ret_memory, bytes));
+}
+
+static void memory_free(struct ckpt_device *d __attribute__((unused)), void *memory)
+{
+	(void)cudaFree(memory); // as pinned_free()
+}
+
 static int device_of(struct ckpt_device *d __attribute__((unused)), const void *pointer, int *ret_device)
 {
 	struct cudaPointerAttributes a;
@@ -180,6 +192,8 @@ static void cuda_free(struct ckpt_device *d)
 static const struct ckpt_device_ops cuda_ops = {
 	.pinned_new = pinned_new,
 	.pinned_free = pinned_free,
+	.memory_new = memory_new,
+	.memory_free = memory_free,
 	.device_of = device_of,
 	.stream_new = stream_new,
 	.stream_free = stream_free,

@@ -86,6 +86,7 @@ static int pinned_new(struct ckpt_device *device, size_t bytes, void **ret_memor
 
 	if (counts_locked(d) || posix_memalign(ret_memory, 4096, bytes))
 		return NO_MEMORY;
+	memset(*ret_memory, 0, bytes); // it is there from the beginning, as what a driver pins
 	d->pinned += bytes;
 	return 0;
 }
@@ -93,6 +94,12 @@ static int pinned_new(struct ckpt_device *device, size_t bytes, void **ret_memor
 static void pinned_free(struct ckpt_device *device __attribute__((unused)), void *memory)
 {
 	free(memory);
+}
+
+static int memory_new(struct ckpt_device *d __attribute__((unused)), int device __attribute__((unused)), size_t bytes,
+		      void **ret_memory)
+{
+	return posix_memalign(ret_memory, 4096, bytes) ? NO_MEMORY : 0;
 }
 
 static int device_of(struct ckpt_device *device, const void *pointer, int *ret_device)
@@ -336,6 +343,8 @@ static void host_free(struct ckpt_device *device)
 static const struct ckpt_device_ops host_ops = {
 	.pinned_new = pinned_new,
 	.pinned_free = pinned_free,
+	.memory_new = memory_new,
+	.memory_free = pinned_free,
 	.device_of = device_of,
 	.stream_new = stream_new,
 	.stream_free = stream_free,

@@ -4,7 +4,7 @@
 //
 //	issuer    one thread: takes a buffer of the pool, puts text into it and copies into streams of the save, behind the events of its arrays
 //	finisher  one: waits for the copies of a block. When all blocks have passed it, the arrays may change
-//	writers   four: write the block, give the buffer back, close a file behind its last block
+//	writers   four: make a file for its first block, write the block, give the buffer back, close a file behind its last block
 //
 // Files of text alone, which say of others what they hold, become ready when all others are closed.
 //
@@ -49,7 +49,7 @@ struct ckpt_cuda_save {
 	int dirfd;
 	struct source *sources;
 	size_t given;
-	struct ckpt_save_open *open;       // of each file: made by the issuer, closed by a writer
+	struct ckpt_save_open *open;       // of each file: made by its first writer, closed by its last
 	struct ckpt_pool_buffer **buffers; // of each block
 	void *streams[CKPT_DEVICES_MAX];   // of the issuer
 	pthread_t threads[2 + CKPT_SAVE_WRITERS];
@@ -59,7 +59,8 @@ struct ckpt_cuda_save {
 	pthread_cond_t changed;
 	// Guarded by lock.
 	struct list ready, copied, writes;
-	size_t *left; // blocks of each file that are not written
+	size_t *left;  // blocks of each file that are not written
+	bool *opening; // a writer makes this file
 	size_t issued, finished, captured, written, array_files;
 	bool issuer_done, finisher_done;
 	int rc;
@@ -190,16 +191,6 @@ static void fill(struct ckpt_cuda_save *s, size_t block, struct ckpt_pool_buffer
 		     device_text(s, code));
 }
 
-static void open_file(struct ckpt_cuda_save *s, size_t file)
-{
-	int rc = s->open[file].fd >= 0
-			 ? 0
-			 : ckpt_save_file_create(s->dirfd, &s->blocks.files[file], s->pool->flags, &s->open[file]);
-
-	if (rc)
-		fail_file(s, file, "made", rc);
-}
-
 static bool next_ready(struct ckpt_cuda_save *s, size_t *ret_block)
 {
 	LOCK_SCOPE(&s->lock);
@@ -222,9 +213,7 @@ static void *issue(void *arg)
 		b = ckpt_pool_take(s->pool, &s->stop);
 		if (!b)
 			break;
-		open_file(s, s->blocks.blocks[block].file);
-		if (!atomic_load(&s->stop))
-			fill(s, block, b);
+		fill(s, block, b);
 		if (atomic_load(&s->stop))
 			break;
 		LOCK_SCOPE(&s->lock);
@@ -347,11 +336,36 @@ static void close_file(struct ckpt_cuda_save *s, size_t file)
 		end_arrays(s);
 }
 
+// Not by the issuer: what it waits for, training waits for. False: it failed.
+static bool open_file(struct ckpt_cuda_save *s, size_t file)
+{
+	struct ckpt_save_open made;
+	int rc;
+
+	{
+		LOCK_SCOPE(&s->lock);
+		while (s->opening[file])
+			ckpt_lock_wait(&s->changed, &s->lock);
+		if (s->open[file].fd >= 0 || s->rc)
+			return !s->rc;
+		s->opening[file] = true;
+	}
+	rc = ckpt_save_file_create(s->dirfd, &s->blocks.files[file], s->pool->flags, &made);
+	if (rc)
+		fail_file(s, file, "made", rc);
+	LOCK_SCOPE(&s->lock);
+	if (!rc)
+		s->open[file] = made;
+	s->opening[file] = false;
+	pthread_cond_broadcast(&s->changed);
+	return !rc;
+}
+
 static void write_block(struct ckpt_cuda_save *s, size_t block)
 {
 	const struct ckpt_save_block *k = &s->blocks.blocks[block];
 	struct ckpt_pool_buffer *b = s->buffers[block];
-	bool stopped = atomic_load(&s->stop), last;
+	bool stopped = atomic_load(&s->stop) || !open_file(s, k->file), last;
 	int rc = 0;
 
 	if (!stopped) {
@@ -398,12 +412,13 @@ static int make_lists(struct ckpt_cuda_save *s)
 	s->sources = ckpt_calloc(s->blocks.plan.count + 1, sizeof(*s->sources));
 	s->open = ckpt_calloc(files + 1, sizeof(*s->open));
 	s->left = ckpt_calloc(files + 1, sizeof(*s->left));
+	s->opening = ckpt_calloc(files + 1, sizeof(*s->opening));
 	s->buffers = ckpt_calloc(blocks + 1, sizeof(struct ckpt_pool_buffer *));
 	s->ready.blocks = ckpt_calloc(blocks + 1, sizeof(*s->ready.blocks));
 	s->copied.blocks = ckpt_calloc(blocks + 1, sizeof(*s->copied.blocks));
 	s->writes.blocks = ckpt_calloc(blocks + 1, sizeof(*s->writes.blocks));
-	if (!s->sources || !s->open || !s->left || !s->buffers || !s->ready.blocks || !s->copied.blocks ||
-	    !s->writes.blocks)
+	if (!s->sources || !s->open || !s->left || !s->opening || !s->buffers || !s->ready.blocks ||
+	    !s->copied.blocks || !s->writes.blocks)
 		return -ENOMEM;
 	for (size_t i = 0; i < files; i++) {
 		const struct ckpt_save_file *f = &s->blocks.files[i];
@@ -702,6 +717,7 @@ void ckpt_cuda_save_free(struct ckpt_cuda_save *s)
 	free(s->sources);
 	free(s->open);
 	free(s->left);
+	free(s->opening);
 	free(s->buffers);
 	free(s->ready.blocks);
 	free(s->copied.blocks);
