@@ -31,7 +31,7 @@ static int take_format(struct ckpt_array_export *x, const char *name)
 	if (x->of.format)
 		return 0;
 	hint = ckpt_nearest(name, names) ? ckpt_text("did you mean %s?", ckpt_nearest(name, names))
-					 : ckpt_text("safetensors, npy, npz, torch, dcp, zarr3 or orbax");
+					 : ckpt_text("safetensors, npy, npz, torch, dcp, zarr3, orbax or raw");
 	return ckpt_usage(name, hint, "no format that arrays can be written in");
 }
 

@@ -1,4 +1,5 @@
-// The checks of doctor, each told once: of this machine and a local store (verb_doctor.c), of a store in a bucket (doctor_remote.c).
+// The checks of doctor, each told once: of this machine and a local store (verb_doctor.c), of GPUs
+// (doctor_device.c), of a store in a bucket (doctor_remote.c).
 //
 // Threads: one. Failures that are no check are said on stderr; such functions return 0 or an exit status.
 #pragma once
@@ -14,6 +15,9 @@ struct ckpt_doctor {
 
 // Takes detail and hint (malloc'ed or NULL). Hints are kept only for what is not as it should be.
 void ckpt_doctor_tell(struct ckpt_doctor *d, const char *name, bool required, bool ok, char *detail, char *hint);
+
+// GPUs, for libckptfs_cuda: what there is. A machine without one is as it should be.
+void ckpt_doctor_device(struct ckpt_doctor *d);
 
 // A store in a bucket: the server, the keys, the rights, the bucket, and what stands at the URL. Leaves nothing there. options: as of
 // core/objects/stack.h. Blocks on the network.

@@ -549,6 +549,7 @@ static void check_machine(struct ckpt_doctor *d)
 	check_idle(d);
 	check_clock(d);
 	check_leases(d);
+	ckpt_doctor_device(d);
 }
 
 static int doctor(struct ckpt_doctor *d, const struct ckpt_words *words, const struct asked *a)

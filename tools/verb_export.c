@@ -83,7 +83,7 @@ int ckpt_verb_export(int argc, char **argv)
 		       "Files: model.safetensors; NAME.npy; model.npz; model.pt; .metadata and .distcp of "
 		       "torch.distributed.checkpoint; a group of zarr 3; what orbax-checkpoint restores, where a `.` "
 		       "in a "
-		       "name makes a dictionary.\n\n"
+		       "name makes a dictionary; raw: arrays.bin and arrays.json, which says where each array lies.\n\n"
 		       "Examples:\n"
 		       "  ckptfs export /data/run42 latest out --format safetensors --shard-bytes 5GB\n"
 		       "  ckptfs export /ckpt 1000 out -f npz --only 'model.**' --dtype float32\n"
@@ -110,7 +110,7 @@ int ckpt_verb_export(int argc, char **argv)
 		rc = ckpt_usage("export", "usage: ckptfs export [STORE] STEP OUT --format FORMAT",
 				"wants one step and a folder");
 	else if (!x.of.format)
-		rc = ckpt_usage("export", "safetensors, npy, npz, torch, dcp, zarr3 or orbax", "wants a --format");
+		rc = ckpt_usage("export", "safetensors, npy, npz, torch, dcp, zarr3, orbax or raw", "wants a --format");
 	else
 		rc = run(&x, &o, dir);
 	ckpt_array_export_done(&x);
