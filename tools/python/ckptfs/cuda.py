@@ -1,0 +1,277 @@
+"""Tensors in the memory of GPUs, saved into a step and loaded from one; training waits for the copy, not for the disk.
+
+    from ckptfs import cuda
+
+    pool = cuda.Pool(4 << 30)                                     # pinned memory, once
+    save = cuda.save_async(pool, model.state_dict(), "/ckpt", 1000)
+    save.captured()                                               # tensors may change again
+    save.commit(metrics={"loss": 1.5})                            # the step is listed, whole, and on disk
+
+    cuda.load(pool, model.state_dict(), "/ckpt", "latest")        # into the tensors that are there
+
+Tensors are those of torch, what has `__cuda_array_interface__` (CuPy), and what NumPy takes (JAX arrays on a CPU). They are
+contiguous, or copied first. Dictionaries in dictionaries are joined by ".". libckptfs_cuda does it: `ckptfs_cuda.h` has the rules.
+A pool may be used by several threads at once, a save by one. After os.fork() the child may use neither.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import json
+import os
+from ctypes import POINTER, byref, c_char_p, c_int, c_size_t, c_uint, c_uint64, c_void_p
+from pathlib import Path
+from typing import Any, Dict, Iterator, List, Mapping, Optional, Tuple, Union
+
+from . import _library
+from ._library import Error
+
+__all__ = ["Pool", "Save", "describe", "load", "save", "save_async"]
+
+StorePath = Union[str, "os.PathLike[str]"]
+_WHY_MAX = 512
+
+
+class _Array(ctypes.Structure):
+    _fields_ = [("name", c_char_p), ("dtype", c_char_p), ("ndim", c_uint), ("shape", POINTER(c_uint64))]
+
+
+class _Plan(ctypes.Structure):
+    _fields_ = [("format", c_char_p), ("arrays", POINTER(_Array)), ("count", c_size_t), ("shard_bytes", c_uint64)]
+
+
+_CALLS = {
+    "ckpt_cuda_pool_new": (c_int, [c_uint64, c_char_p, c_uint, c_char_p, POINTER(c_void_p)]),
+    "ckpt_cuda_pool_free": (None, [c_void_p]),
+    "ckpt_cuda_describe": (c_int, [c_char_p]),
+    "ckpt_cuda_save_step": (c_int, [c_void_p, c_void_p, c_char_p, c_uint, POINTER(_Plan), c_char_p, POINTER(c_void_p)]),
+    "ckpt_cuda_save_array": (c_int, [c_void_p, c_char_p, c_void_p, c_uint64, c_void_p]),
+    "ckpt_cuda_captured": (c_int, [c_void_p]),
+    "ckpt_cuda_commit": (c_int, [c_void_p, c_char_p]),
+    "ckpt_cuda_save_why": (c_char_p, [c_void_p]),
+    "ckpt_cuda_save_free": (None, [c_void_p]),
+    "ckpt_cuda_load_step": (c_int, [c_void_p, c_void_p, c_char_p, c_char_p, POINTER(c_void_p)]),
+    "ckpt_cuda_load_array": (c_int, [c_void_p, c_char_p, c_void_p, c_uint64, c_void_p]),
+    "ckpt_cuda_loaded": (c_int, [c_void_p]),
+    "ckpt_cuda_load_why": (c_char_p, [c_void_p]),
+    "ckpt_cuda_load_free": (None, [c_void_p]),
+}
+_loaded: Optional[ctypes.CDLL] = None
+
+
+def _lib() -> ctypes.CDLL:
+    """The library, which is beside libckptfs."""
+    global _loaded
+    if _loaded is None:
+        name = "libckptfs_cuda.so.1"
+        beside = Path(str(_library.library()._name)).with_name(name)
+        try:
+            library = ctypes.CDLL(str(beside) if beside.is_absolute() and beside.exists() else name)
+        except OSError as e:
+            raise ImportError(f"{name} cannot be loaded ({e}); install ckptfs with it, or set CKPTFS_LIBRARY to the libckptfs.so.1 that it is beside") from e
+        for call, (result, arguments) in _CALLS.items():
+            function = getattr(library, call)
+            function.restype, function.argtypes = result, arguments
+        _loaded = library
+    return _loaded
+
+
+def _check(result: int, what: str, why: Optional[bytes] = None) -> None:
+    if result and why:
+        raise Error(-result, os.fsdecode(why), what)
+    _library.check(
+        result,
+        what,
+        {errno.EBUSY: "a graph is being captured from the stream", errno.ECHILD: "this process is a fork of the one that made the pool", errno.ENOENT: "there is none of this name"},
+    )
+
+
+def describe() -> str:
+    """GPUs and their driver, in one line, or why there is none."""
+    text = ctypes.create_string_buffer(_WHY_MAX)
+    _lib().ckpt_cuda_describe(text)
+    return os.fsdecode(text.value)
+
+
+class _Tensor:
+    """A tensor as the library takes it. keep has its memory."""
+
+    def __init__(self, value: Any, into: bool = False) -> None:
+        self.stream = 0
+        if hasattr(value, "data_ptr"):
+            self._torch(value.detach())
+        elif hasattr(value, "__cuda_array_interface__"):
+            self._cuda(value)
+        else:
+            self._numpy(value)
+        if into and self.keep is not value and not self.shares:
+            raise ValueError("it is not contiguous, or is no array whose memory can be written to")
+
+    def _torch(self, value: Any) -> None:
+        self.keep = value.contiguous()
+        self.shares = self.keep.data_ptr() == value.data_ptr()
+        self.pointer, self.bytes = self.keep.data_ptr(), self.keep.numel() * self.keep.element_size()
+        self.dtype, self.shape = str(value.dtype).rpartition(".")[2], tuple(value.shape)
+        if value.is_cuda:
+            import torch
+
+            self.stream = torch.cuda.current_stream(value.device).cuda_stream
+
+    def _cuda(self, value: Any) -> None:
+        import numpy as np
+
+        about = value.__cuda_array_interface__
+        if about.get("strides") is not None:
+            raise ValueError("it is not contiguous")
+        self.keep, self.shares = value, not about["data"][1]
+        dtype = np.dtype(about["typestr"])
+        self.pointer, self.dtype, self.shape = about["data"][0], dtype.name, tuple(about["shape"])
+        self.bytes = dtype.itemsize
+        for n in self.shape:
+            self.bytes *= n
+        self.stream = about.get("stream") or 0
+        if self.stream == 1:  # the legacy default stream
+            self.stream = 0
+
+    def _numpy(self, value: Any) -> None:
+        import numpy as np
+
+        array = np.asarray(value)
+        if array.dtype.hasobject or array.dtype.kind in "USVmM" and array.dtype.name.startswith(("str", "bytes", "void", "date", "time")):
+            raise TypeError(f"it is no tensor: {type(value).__name__}")
+        self.keep = np.require(array, array.dtype.newbyteorder("="), ["C"])
+        self.shares = self.keep.ctypes.data == value.ctypes.data if array is value and array.flags.writeable else False
+        self.pointer, self.bytes = self.keep.ctypes.data, self.keep.nbytes
+        self.dtype, self.shape = self.keep.dtype.name, array.shape
+
+
+def _flat(state: Mapping[str, Any], front: str = "") -> Iterator[Tuple[str, Any]]:
+    for key, value in state.items():
+        if isinstance(value, Mapping):
+            yield from _flat(value, f"{front}{key}.")
+        else:
+            yield f"{front}{key}", value
+
+
+def _tensors(state: Mapping[str, Any], into: bool = False) -> Dict[str, _Tensor]:
+    found = {}
+    for name, value in _flat(state):
+        try:
+            found[name] = _Tensor(value, into)
+        except (TypeError, ValueError) as e:
+            raise type(e)(f"{name}: {e}") from None
+    return found
+
+
+class Pool:
+    """Pinned memory for saves and loads. device: None a GPU; "host", "host:12G": none, its place is taken by threads."""
+
+    def __init__(self, pinned_bytes: int, device: Optional[str] = None, buffered: bool = False) -> None:
+        why = ctypes.create_string_buffer(_WHY_MAX)
+        self._lib = _lib()
+        self._at = c_void_p()
+        _check(self._lib.ckpt_cuda_pool_new(pinned_bytes, _library.encode(device), 1 if buffered else 0, why, byref(self._at)), device or "cuda", why.value)
+        self._pid = os.getpid()
+
+    def close(self) -> None:
+        """After all saves and loads that use it."""
+        if self._at and self._pid == os.getpid():
+            self._lib.ckpt_cuda_pool_free(self._at)
+        self._at = c_void_p()
+
+    def __enter__(self) -> Pool:
+        return self
+
+    def __exit__(self, *why: Any) -> None:
+        self.close()
+
+
+class Save:
+    """A save under way. It keeps the tensors until they are captured. As a context manager it gives up what was not committed."""
+
+    def __init__(self, pool: Pool, state: Mapping[str, Any], store: StorePath, step: Union[int, str], format: str, shard_bytes: int, force: bool) -> None:
+        self._pool, self._lib, self._at = pool, pool._lib, c_void_p()
+        self.step = str(step)
+        self._tensors: Dict[str, _Tensor] = _tensors(state)
+        self._begin(os.fspath(store), format, shard_bytes, force)
+        try:
+            for name, t in self._tensors.items():
+                self._check(self._lib.ckpt_cuda_save_array(self._at, name.encode(), t.pointer, t.bytes, t.stream or None), name)
+        except BaseException:
+            self.close()
+            raise
+
+    def _begin(self, store: str, format: str, shard_bytes: int, force: bool) -> None:
+        arrays = (_Array * max(len(self._tensors), 1))()
+        shapes: List[Any] = []
+        for at, (name, t) in zip(arrays, self._tensors.items()):
+            shapes.append((c_uint64 * max(len(t.shape), 1))(*t.shape))
+            at.name, at.dtype, at.ndim, at.shape = name.encode(), t.dtype.encode(), len(t.shape), shapes[-1]
+        plan = _Plan(format.encode(), arrays, len(self._tensors), shard_bytes)
+        why = ctypes.create_string_buffer(_WHY_MAX)
+        with _library.Handle(store) as handle:
+            rc = self._lib.ckpt_cuda_save_step(self._pool._at, handle.at, os.fsencode(self.step), _library.FORCE if force else 0, byref(plan), why, byref(self._at))
+        _check(rc, self.step, why.value)
+
+    def _check(self, result: int, what: str) -> None:
+        if result:
+            _check(result, what, self._lib.ckpt_cuda_save_why(self._at))
+
+    def captured(self) -> None:
+        """Until no copy reads the tensors any more."""
+        try:
+            self._check(self._lib.ckpt_cuda_captured(self._at), self.step)
+        finally:
+            self._tensors = {}
+
+    def commit(self, metrics: Optional[Mapping[str, float]] = None, extras: Optional[Mapping[str, Any]] = None) -> None:
+        """Until the step is listed, whole, and on disk."""
+        said = {"metrics": {k: float(v) for k, v in metrics.items()} if metrics else None, "extras": extras}
+        text = json.dumps({k: v for k, v in said.items() if v})
+        self.captured()
+        self._check(self._lib.ckpt_cuda_commit(self._at, text.encode()), self.step)
+        self.close()
+
+    def close(self) -> None:
+        """Gives up a save that was not committed."""
+        at, self._at = self._at, c_void_p()
+        if at:
+            self._lib.ckpt_cuda_save_free(at)
+        self._tensors = {}
+
+    def __enter__(self) -> Save:
+        return self
+
+    def __exit__(self, *why: Any) -> None:
+        self.close()
+
+    def __del__(self) -> None:
+        if getattr(self, "_at", None):
+            self.close()
+
+
+def save_async(pool: Pool, state: Mapping[str, Any], store: StorePath, step: Union[int, str], format: str = "safetensors", shard_bytes: int = 0, force: bool = False) -> Save:
+    """Begins to save; captured() and commit() of the result go on with it."""
+    return Save(pool, state, store, step, format, shard_bytes, force)
+
+
+def save(pool: Pool, state: Mapping[str, Any], store: StorePath, step: Union[int, str], metrics: Optional[Mapping[str, float]] = None, extras: Optional[Mapping[str, Any]] = None, **how: Any) -> None:
+    """Saves, and returns when the step is on disk. how: as of save_async()."""
+    with save_async(pool, state, store, step, **how) as s:
+        s.commit(metrics, extras)
+
+
+def load(pool: Pool, into: Mapping[str, Any], store: StorePath, step: Union[int, str] = "latest") -> None:
+    """Into the tensors that are there: each name of `into` is an array of the step, of as many bytes."""
+    tensors = _tensors(into, into=True)
+    lib, at = pool._lib, c_void_p()
+    why = ctypes.create_string_buffer(_WHY_MAX)
+    with _library.Handle(os.fspath(store)) as handle:
+        _check(lib.ckpt_cuda_load_step(pool._at, handle.at, os.fsencode(str(step)), why, byref(at)), str(step), why.value)
+        try:
+            for name, t in tensors.items():
+                _check(lib.ckpt_cuda_load_array(at, name.encode(), t.pointer, t.bytes, t.stream or None), name, lib.ckpt_cuda_load_why(at))
+            _check(lib.ckpt_cuda_loaded(at), str(step), lib.ckpt_cuda_load_why(at))
+        finally:
+            lib.ckpt_cuda_load_free(at)
