@@ -18,7 +18,9 @@ FILES = {
     "usr/share/man/man7/ckptfs.7", "usr/share/man/man7/ckptfs-remote.7", "usr/share/man/man7/ckptfs-steps.7", "usr/share/man/man8/mount.fuse.ckptfs.8",
     "usr/share/doc/ckptfs/README.md", "usr/share/doc/ckptfs/LICENSE", "usr/share/doc/ckptfs/copyright",
     "usr/include/ckptfs.h", "usr/lib/libckptfs.so", "usr/lib/libckptfs.so.1", "usr/lib/libckptfs.so.1.0.0", "usr/lib/pkgconfig/ckptfs.pc", "usr/lib/cmake/ckptfs/ckptfs-config.cmake",
-    "usr/lib/cmake/ckptfs/ckptfs-config-version.cmake"}
+    "usr/lib/cmake/ckptfs/ckptfs-config-version.cmake",
+    "usr/bin/ckptfs-cuda-bench", "usr/include/ckptfs_cuda.h", "usr/lib/libckptfs_cuda.so", "usr/lib/libckptfs_cuda.so.1", "usr/lib/libckptfs_cuda.so.1.0.0",
+    "usr/lib/pkgconfig/ckptfs-cuda.pc"}
 
 
 def run(*command, **kwargs):
@@ -59,7 +61,7 @@ def test_package_has_each_file_in_its_place_for_everybody_to_read(package, files
     assert found.keys() == files
     assert {row[0] for row in rows} == {"drwxr-xr-x", "-rwxr-xr-x", "-rw-r--r--", "lrwxrwxrwx"}
     assert {row[1] for row in rows} == {"root/root"}
-    assert [name for name, row in found.items() if row[0] == "-rwxr-xr-x"] == ["usr/bin/ckptfs"]
+    assert [name for name, row in found.items() if row[0] == "-rwxr-xr-x"] == ["usr/bin/ckptfs", "usr/bin/ckptfs-cuda-bench"]
 
 
 def test_package_says_what_it_is_and_needs(package, ckptfs):
@@ -71,7 +73,7 @@ def test_package_says_what_it_is_and_needs(package, ckptfs):
     assert {"libc6", "liblmdb0", "libnuma1"} < needs and any(n.startswith("libjansson") for n in needs), fields["Depends"]
     assert not any(n.startswith("libfuse") for n in needs), "libfuse is our own, inside"
     assert "fuse3" in fields["Recommends"]
-    assert run("dpkg-deb", "-I", package, "shlibs") == f"libckptfs 1 ckptfs (>= {fields['Version']})\n"
+    assert run("dpkg-deb", "-I", package, "shlibs").splitlines() == [f"{name} 1 ckptfs (>= {fields['Version']})" for name in ("libckptfs", "libckptfs_cuda")]
     assert "ldconfig" in run("dpkg-deb", "-I", package, "postinst"), "the loader finds the library at once"
 
 

@@ -3,6 +3,7 @@
 import json
 import os
 import random
+import re
 import struct
 import subprocess
 import warnings
@@ -22,8 +23,8 @@ FLOATS = [np.float16, np.float32, np.float64, ml_dtypes.bfloat16, ml_dtypes.floa
 DTYPES = [np.bool_, np.int8, np.int16, np.int32, np.int64, np.uint8, np.uint16, np.uint32, np.uint64, np.complex64, np.complex128, ml_dtypes.float8_e8m0fnu, *FLOATS]
 SHAPES = [(), (1,), (7,), (0,), (3, 0, 2), (3, 5), (2, 3, 4), (1, 1, 1, 9), (40, 300)]
 LACKS = {"safetensors": {np.complex128}, "zarr3": {ml_dtypes.float8_e8m0fnu}, "orbax": {ml_dtypes.float8_e8m0fnu}}
-FORMATS = ["npy", "npz", "safetensors", "torch", "zarr3", "dcp", "orbax"]
-SHARDED = ["safetensors", "torch", "zarr3", "dcp", "orbax"]
+FORMATS = ["npy", "npz", "safetensors", "torch", "zarr3", "dcp", "orbax", "raw"]
+SHARDED = ["safetensors", "torch", "zarr3", "dcp", "orbax", "raw"]
 
 
 # --- Sources ------------------------------------------------------------------------------------------------------------
@@ -83,7 +84,22 @@ def export(top, paths, out, format, shard_bytes=0, dtype="-"):
 
 def load(out, format):
     """{NAME: array} as the format's own library reads it."""
-    return {"npy": load_npy, "npz": load_npz, "safetensors": load_safetensors, "torch": load_torch, "zarr3": load_zarr3, "dcp": load_dcp, "orbax": load_orbax}[format](out)
+    return {"npy": load_npy, "npz": load_npz, "safetensors": load_safetensors, "torch": load_torch, "zarr3": load_zarr3, "dcp": load_dcp, "orbax": load_orbax, "raw": load_raw}[format](out)
+
+
+RAW_DTYPES = {"bf16": "bfloat16", "f8e4m3": "float8_e4m3fn", "f8e5m2": "float8_e5m2", "f8e4m3fnuz": "float8_e4m3fnuz", "f8e5m2fnuz": "float8_e5m2fnuz", "f8e8m0": "float8_e8m0fnu"}
+
+
+def load_raw(out):
+    """By numbers alone, as a program does that knows arrays.json."""
+    found = {}
+    for a in json.loads((out / "arrays.json").read_text())["arrays"]:
+        [piece] = a["pieces"]
+        name = RAW_DTYPES.get(a["dtype"]) or re.sub(r"^([a-z])(\d+)$", lambda m: m[1] + str(int(m[2]) // 8), a["dtype"])
+        dtype = np.dtype(getattr(ml_dtypes, name) if hasattr(ml_dtypes, name) else name)
+        data = (out / piece["file"]).read_bytes()[piece["offset"] :]
+        found[a["name"]] = np.frombuffer(data, dtype, count=int(np.prod(a["shape"], dtype=np.int64))).reshape(a["shape"])
+    return found
 
 
 def load_npy(out):
