@@ -5,6 +5,8 @@
 
 #include "core/base/sys.h"
 
+#include <ftw.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 
 #define SMALL_POOL (UINT64_C(64) << 10) // buffers of 16 KiB
@@ -245,6 +247,52 @@ START_TEST(ten_thousand_small_arrays_are_a_few_writes)
 	ck_assert(cuda_same_folders(saved, written));
 	ckpt_cuda_pool_free(pool);
 	cuda_arrays_free(&a);
+}
+END_TEST
+
+// What was synced, by inode.
+static struct ckpt_lock synced_lock = CKPT_LOCK_INIT(CKPT_LOCK_LEAF);
+static ino_t synced[1000];
+static size_t synced_count;
+
+static int note_sync(int fd)
+{
+	struct stat st;
+	LOCK_SCOPE(&synced_lock);
+
+	ck_assert_int_eq(fstat(fd, &st), 0);
+	ck_assert_uint_lt(synced_count, ARRAY_LEN(synced));
+	synced[synced_count++] = st.st_ino;
+	return 0;
+}
+
+static int look_synced(const char *path, const struct stat *st, int type, struct FTW *at)
+{
+	(void)type;
+	(void)at;
+	for (size_t i = 0; i < synced_count; i++)
+		if (synced[i] == st->st_ino)
+			return 0;
+	ck_abort_msg("%s was not synced", path);
+}
+
+START_TEST(files_and_their_folders_are_on_disk_when_the_commit_returns)
+{
+	struct ckpt_cuda_pool *pool = cuda_pool(SMALL_POOL, 0, 0, &host);
+	struct cuda_arrays a = cuda_arrays_new(20, 500);
+	const struct ckpt_cuda_plan plan = cuda_plan(&a, formats[_i]);
+	char saved[PATH_MAX], why[CKPT_CUDA_WHY_MAX];
+	struct ckpt_cuda_save *save;
+
+	ckpt_temp_dir(saved);
+	ckpt_sys.fsync = ckpt_sys.fdatasync = note_sync;
+	ck_assert_int_eq(ckpt_cuda_save_folder(pool, saved, &plan, why, &save), 0);
+	ck_assert_int_eq(cuda_give_all(save, &a, NULL), 0);
+	ck_assert_int_eq(ckpt_cuda_commit(save, NULL), 0);
+	ckpt_cuda_save_free(save);
+	ck_assert_int_eq(nftw(saved, look_synced, 16, FTW_PHYS), 0);
+	cuda_arrays_free(&a);
+	ckpt_cuda_pool_free(pool);
 }
 END_TEST
 
@@ -502,6 +550,7 @@ static Suite *suite(void)
 	tcase_add_test(t, arrays_that_change_behind_captured_are_saved_as_they_were);
 	tcase_add_test(t, arrays_are_saved_as_their_stream_leaves_them);
 	tcase_add_test(t, ten_thousand_small_arrays_are_a_few_writes);
+	tcase_add_loop_test(t, files_and_their_folders_are_on_disk_when_the_commit_returns, 0, 7);
 	tcase_add_test(t, two_saves_share_a_pool);
 	tcase_add_test(t, a_save_that_is_given_up_leaves_no_step_and_no_buffer);
 	tcase_add_test(t, arrays_that_are_not_of_the_plan_are_refused);

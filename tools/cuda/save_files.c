@@ -67,21 +67,28 @@ int ckpt_save_file_write(struct ckpt_save_open *o, unsigned flags, const void *b
 	return n < 0 ? (int)n : 0;
 }
 
-// Its name is on disk when its folder is.
-static int sync_folder(int dirfd, const char *path)
+static int sync_folder(int dirfd, const char *folder)
 {
-	const char *slash = strrchr(path, '/');
-	CLEANUP_FREE char *folder = slash ? strndup(path, (size_t)(slash - path)) : strdup(".");
-	int rc, fd;
+	int fd = ckpt_sys.open(dirfd, folder, O_RDONLY | O_DIRECTORY, 0), rc;
 
-	if (!folder)
-		return -ENOMEM;
-	fd = ckpt_sys.open(dirfd, folder, O_RDONLY | O_DIRECTORY, 0);
 	if (fd < 0)
 		return fd;
 	rc = ckpt_sys.fsync(fd);
 	ckpt_sys.close(fd);
 	return rc;
+}
+
+// A name is on disk when its folder is: that of the file, and those of the folders above it.
+static int sync_folders(int dirfd, const char *path)
+{
+	CLEANUP_FREE char *folder = strdup(path);
+	int rc = folder ? 0 : -ENOMEM;
+
+	for (char *slash; !rc && (slash = strrchr(folder, '/'));) {
+		*slash = '\0';
+		rc = sync_folder(dirfd, folder);
+	}
+	return rc ? rc : sync_folder(dirfd, ".");
 }
 
 int ckpt_save_file_close(int dirfd, const struct ckpt_save_file *f, struct ckpt_save_open *o, bool whole)
@@ -97,6 +104,6 @@ int ckpt_save_file_close(int dirfd, const struct ckpt_save_file *f, struct ckpt_
 	closed = ckpt_sys.close(o->fd);
 	o->fd = -1;
 	if (whole && !rc)
-		rc = closed ? closed : sync_folder(dirfd, f->path);
+		rc = closed ? closed : sync_folders(dirfd, f->path);
 	return rc;
 }
