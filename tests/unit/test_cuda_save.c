@@ -250,6 +250,40 @@ START_TEST(ten_thousand_small_arrays_are_a_few_writes)
 }
 END_TEST
 
+START_TEST(a_folder_gets_the_marker_that_commits_it)
+{
+	static const char metadata[] = "{\"metrics\":{\"loss\":1.5}}";
+	struct ckpt_cuda_pool *pool = cuda_pool(SMALL_POOL, 0, 0, &host);
+	struct cuda_arrays a = cuda_arrays_new(20, 500);
+	const struct ckpt_cuda_plan plan = cuda_plan(&a, "dcp");
+	char saved[PATH_MAX], why[CKPT_CUDA_WHY_MAX], said[sizeof(metadata)] = "";
+	struct ckpt_cuda_save *save;
+	int fd, marker;
+
+	ckpt_temp_dir(saved);
+	fd = open(saved, O_RDONLY | O_DIRECTORY);
+	ck_assert_int_eq(ckpt_cuda_save_folder(pool, saved, &plan, why, &save), 0);
+	ck_assert_int_eq(cuda_give_all(save, &a, NULL), 0);
+	ck_assert_int_eq(ckpt_cuda_captured(save), 0);
+	ck_assert_int_ne(faccessat(fd, ".finalize", F_OK, 0), 0);
+	ck_assert_int_eq(ckpt_cuda_commit(save, metadata), 0);
+	marker = openat(fd, ".finalize", O_RDONLY);
+	ck_assert_int_eq(read(marker, said, sizeof(said)), sizeof(metadata) - 1);
+	ck_assert_str_eq(said, metadata);
+	// The same folder again: no file of it is replaced.
+	ckpt_cuda_save_free(save);
+	ck_assert_int_eq(ckpt_cuda_save_folder(pool, saved, &plan, why, &save), 0);
+	ck_assert_int_eq(cuda_give_all(save, &a, NULL), 0);
+	ck_assert_int_eq(ckpt_cuda_commit(save, metadata), -EEXIST);
+	ck_assert_str_eq(ckpt_cuda_save_why(save), "__0_0.distcp: it cannot be made: File exists");
+	ckpt_cuda_save_free(save);
+	close(marker);
+	close(fd);
+	cuda_arrays_free(&a);
+	ckpt_cuda_pool_free(pool);
+}
+END_TEST
+
 // What was synced, by inode.
 static struct ckpt_lock synced_lock = CKPT_LOCK_INIT(CKPT_LOCK_LEAF);
 static ino_t synced[1000];
@@ -551,6 +585,7 @@ static Suite *suite(void)
 	tcase_add_test(t, arrays_are_saved_as_their_stream_leaves_them);
 	tcase_add_test(t, ten_thousand_small_arrays_are_a_few_writes);
 	tcase_add_loop_test(t, files_and_their_folders_are_on_disk_when_the_commit_returns, 0, 7);
+	tcase_add_test(t, a_folder_gets_the_marker_that_commits_it);
 	tcase_add_test(t, two_saves_share_a_pool);
 	tcase_add_test(t, a_save_that_is_given_up_leaves_no_step_and_no_buffer);
 	tcase_add_test(t, arrays_that_are_not_of_the_plan_are_refused);
