@@ -20,6 +20,8 @@
 struct ckpt_device;
 
 struct ckpt_device_ops {
+	// Called first by each thread of ours: a graph that the program captures later is no affair of it.
+	int (*thread_starts)(struct ckpt_device *d);
 	// Memory that copies need not stage.
 	int (*pinned_new)(struct ckpt_device *d, size_t bytes, void **ret_memory);
 	void (*pinned_free)(struct ckpt_device *d, void *memory);

@@ -50,6 +50,14 @@ static int leave(const struct current *c, cudaError_t error)
 	return (int)(error != cudaSuccess ? error : back);
 }
 
+// By default a capture of any thread forbids all others to wait for an event.
+static int thread_starts(struct ckpt_device *d __attribute__((unused)))
+{
+	enum cudaStreamCaptureMode mode = cudaStreamCaptureModeRelaxed;
+
+	return (int)cudaThreadExchangeStreamCaptureMode(&mode);
+}
+
 static int pinned_new(struct ckpt_device *d __attribute__((unused)), size_t bytes, void **ret_memory)
 {
 	return (int)cudaHostAlloc(ret_memory, bytes, cudaHostAllocPortable);
@@ -190,6 +198,7 @@ static void cuda_free(struct ckpt_device *d)
 }
 
 static const struct ckpt_device_ops cuda_ops = {
+	.thread_starts = thread_starts,
 	.pinned_new = pinned_new,
 	.pinned_free = pinned_free,
 	.memory_new = memory_new,

@@ -96,6 +96,11 @@ static void pinned_free(struct ckpt_device *device __attribute__((unused)), void
 	free(memory);
 }
 
+static int thread_starts(struct ckpt_device *d __attribute__((unused)))
+{
+	return 0;
+}
+
 static int memory_new(struct ckpt_device *d __attribute__((unused)), int device __attribute__((unused)), size_t bytes,
 		      void **ret_memory)
 {
@@ -341,6 +346,7 @@ static void host_free(struct ckpt_device *device)
 }
 
 static const struct ckpt_device_ops host_ops = {
+	.thread_starts = thread_starts,
 	.pinned_new = pinned_new,
 	.pinned_free = pinned_free,
 	.memory_new = memory_new,

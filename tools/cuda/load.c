@@ -187,7 +187,10 @@ static void *read_all(void *arg)
 	struct reader r = {.load = arg};
 	struct ckpt_cuda_load *l = arg;
 	struct box box;
+	int code = l->pool->device->ops->thread_starts(l->pool->device);
 
+	if (code)
+		fail(l, l->pool->device->ops->to_errno(code), "the device: %s", l->pool->device->ops->text(code));
 	while (next_box(l, &box)) {
 		load_box(&r, &box);
 		LOCK_SCOPE(&l->lock);

@@ -191,6 +191,14 @@ static void fill(struct ckpt_cuda_save *s, size_t block, struct ckpt_pool_buffer
 		     device_text(s, code));
 }
 
+static void start_thread(struct ckpt_cuda_save *s)
+{
+	int code = s->pool->device->ops->thread_starts(s->pool->device);
+
+	if (code)
+		fail(s, device_errno(s, code), "the device: %s", device_text(s, code));
+}
+
 static bool next_ready(struct ckpt_cuda_save *s, size_t *ret_block)
 {
 	LOCK_SCOPE(&s->lock);
@@ -209,6 +217,7 @@ static void *issue(void *arg)
 	struct ckpt_pool_buffer *b = NULL;
 	size_t block;
 
+	start_thread(s);
 	while (next_ready(s, &block)) {
 		b = ckpt_pool_take(s->pool, &s->stop);
 		if (!b)
@@ -252,6 +261,7 @@ static void *finish_all(void *arg)
 	struct ckpt_cuda_save *s = arg;
 	size_t block;
 
+	start_thread(s);
 	ckpt_lock_take(&s->lock);
 	while (pop_locked(s, &s->copied, &s->issuer_done, &block)) {
 		ckpt_lock_drop(&s->lock);
