@@ -13,8 +13,7 @@
 //   2. The first error stays in rc; `stop` ends the issuer. Buffers are given back only when no copy into them is under way: the finisher
 //      waits for those of its list, and the issuer frees its streams, which waits for all, before it gives back the one that it failed with.
 //   3. captured() returns, also with an error, when no copy reads device memory any more.
-#include "tools/cuda/save.h"
-
+#include "tools/cuda/ckptfs_cuda.h"
 #include "tools/cuda/pool.h"
 #include "tools/cuda/save_files.h"
 
@@ -28,6 +27,7 @@
 #include <stdio.h>
 
 #define MARKER ".finalize"
+#define WRITERS 4u
 
 struct source { // of an array
 	bool given;
@@ -52,7 +52,7 @@ struct ckpt_cuda_save {
 	struct ckpt_save_open *open;       // of each file: made by its first writer, closed by its last
 	struct ckpt_pool_buffer **buffers; // of each block
 	void *streams[CKPT_DEVICES_MAX];   // of the issuer
-	pthread_t threads[2 + CKPT_SAVE_WRITERS];
+	pthread_t threads[2 + WRITERS];
 	unsigned thread_count;
 	atomic_bool stop;
 	struct ckpt_lock lock;
@@ -447,8 +447,8 @@ static int make_lists(struct ckpt_cuda_save *s)
 
 static int start(struct ckpt_cuda_save *s)
 {
-	static void *(*const run[2 + CKPT_SAVE_WRITERS])(void *) = {issue,     finish_all, write_all,
-								    write_all, write_all,  write_all};
+	static void *(*const run[2 + WRITERS])(void *) = {issue,     finish_all, write_all,
+							  write_all, write_all,  write_all};
 	int rc;
 
 	for (; s->thread_count < ARRAY_LEN(run); s->thread_count++) {
@@ -678,13 +678,6 @@ const char *ckpt_cuda_save_why(struct ckpt_cuda_save *s)
 {
 	LOCK_SCOPE(&s->lock);
 	return s->why;
-}
-
-void ckpt_cuda_save_progress(struct ckpt_cuda_save *s, size_t *ret_written, size_t *ret_all)
-{
-	LOCK_SCOPE(&s->lock);
-	*ret_written = s->written;
-	*ret_all = s->blocks.block_count;
 }
 
 static void give_back(struct ckpt_cuda_save *s, const struct list *l)
