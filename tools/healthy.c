@@ -9,8 +9,7 @@
 
 #include <stdio.h>
 
-// By what its metadata keep: 0; -ENODATA: nobody has looked yet.
-static int ask_metadata(struct ckpt_step *step, bool *ret_healthy)
+int ckpt_healthy_by_metadata(struct ckpt_step *step, bool *ret_healthy)
 {
 	CLEANUP_VERSION struct ckpt_version *v = ckpt_step_version(step);
 	CLEANUP_FREE char *findings = NULL;
@@ -58,7 +57,7 @@ static int look(struct ckpt_step *step, bool *ret_healthy)
 static bool skips(void *arg, struct ckpt_step *step)
 {
 	bool healthy = true;
-	int rc = ask_metadata(step, &healthy);
+	int rc = ckpt_healthy_by_metadata(step, &healthy);
 
 	(void)arg;
 	if (rc == -ENODATA)

@@ -7,5 +7,7 @@
 
 #include "core/request/resolve.h"
 
+// By what the metadata of its version keep: 0; -ENODATA: nobody has looked yet; what reading the record says.
+int ckpt_healthy_by_metadata(struct ckpt_step *step, bool *ret_healthy);
 // The view passes over steps with trouble from now on, and says so on stderr.
 void ckpt_healthy_only(struct ckpt_view *v);

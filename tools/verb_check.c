@@ -1,4 +1,5 @@
 // check: what is wrong with the arrays of a step.
+#include "tools/healthy.h"
 #include "tools/verb.h"
 
 #include "core/array/findings.h"
@@ -181,7 +182,7 @@ static uint64_t all_findings(const struct check *v)
 	return all;
 }
 
-static json_t *as_json(const struct check *v, const struct ckpt_findings_reading *how)
+static json_t *as_json(const struct check *v, const struct ckpt_findings_reading *how, bool healthy)
 {
 	json_t *rows = ckpt_need(json_array()), *document;
 
@@ -194,9 +195,9 @@ static json_t *as_json(const struct check *v, const struct ckpt_findings_reading
 
 		json_array_append_new(rows, ckpt_need(row));
 	}
-	document = json_pack("{s:b, s:I, s:I, s:I, s:o, s:I, s:o}", "healthy", ckpt_findings_healthy(&v->found),
-			     "arrays", (json_int_t)ckpt_catalog_count(v->now.is.catalog), "read",
-			     (json_int_t)how->arrays, "not_read", (json_int_t)how->not_read, "before",
+	document = json_pack("{s:b, s:I, s:I, s:I, s:o, s:I, s:o}", "healthy", healthy, "arrays",
+			     (json_int_t)ckpt_catalog_count(v->now.is.catalog), "read", (json_int_t)how->arrays,
+			     "not_read", (json_int_t)how->not_read, "before",
 			     ckpt_json_text(v->before.arrays ? v->before.step->name : NULL), "count",
 			     (json_int_t)all_findings(v), "findings", rows);
 	return ckpt_need(document);
@@ -205,10 +206,17 @@ static json_t *as_json(const struct check *v, const struct ckpt_findings_reading
 static int answer(const struct check *v, const char *word, const struct ckpt_findings_reading *how)
 {
 	uint64_t all = all_findings(v);
-	bool healthy = ckpt_findings_healthy(&v->found);
+	bool kept = true, healthy = ckpt_findings_healthy(&v->found);
 
+	// Headers do not show what was found in the elements once.
+	if (!v->read_data && !*v->now.path && !ckpt_healthy_by_metadata(v->now.step, &kept) && !kept && healthy) {
+		ckpt_note("%s: trouble was found in its elements when it was sealed: `ckptfs info` has it, --read-data "
+			  "reads them again",
+			  word);
+		healthy = false;
+	}
 	if (ckpt_output.json)
-		ckpt_output_json(as_json(v, how));
+		ckpt_output_json(as_json(v, how, healthy));
 	else if (v->found.count)
 		print_table(v);
 	if (fflush(stdout))

@@ -107,6 +107,9 @@ def test_trouble_is_told_at_the_step_that_has_it(mount, store, save_model, found
     assert "ckptfs_findings_trouble_steps_total 1\n" in (mount / ".ckptfs/metrics").read_text()
     said = ckptfs("info", mount.path, 3).stdout
     assert "healthy        no" in said and "layers.1.weight" in said
+    by_headers = ckptfs("check", mount.path, 3, check=False)
+    assert by_headers.returncode == 1 and "trouble was found in its elements" in by_headers.stderr
+    assert ckptfs("check", mount.path, 3, "--against", 2, check=False).returncode == 1 and ckptfs("check", mount.path, 2).returncode == 0
     rows = ckptfs.json("log", store, "3", "--all")
     assert [row["operation"] for row in rows if row["operation"] != "cool"] == ["findings", "seal", "commit"]
     assert len({v["committed_at"] for v in ckptfs.json("info", store, 3)["versions"]}) == 1, "clients see no change"
