@@ -41,25 +41,16 @@ struct choosing {
 	bool layers; // of arrays that can be unrolled, those of layers are
 };
 
-// A star is tried at each byte of the name.
-static uint64_t work_of(const char *glob, size_t name_len)
-{
-	return strchr(glob, '*') ? 16 + strlen(glob) * name_len / 4 : 16;
-}
-
 static int match(struct choosing *c, const char *const *globs, const struct ckpt_catalog_array *a, bool *ret_matches)
 {
-	size_t len = strlen(a->name);
-
 	*ret_matches = false;
 	for (; globs && *globs && !*ret_matches; globs++) {
-		c->work += work_of(*globs, len);
 		if (c->work > CKPT_CHOICE_WORK_MAX) {
 			ckpt_view_wrong(c->why, "its globs would have to be compared with too many names");
 			snprintf(c->why->hint, sizeof(c->why->hint), "use fewer globs, with \"**\" for many names");
 			return -EFBIG;
 		}
-		*ret_matches = ckpt_array_glob(*globs, a->tree, a->name);
+		*ret_matches = ckpt_array_glob_counted(*globs, a->tree, a->name, &c->work);
 	}
 	return 0;
 }

@@ -24,7 +24,7 @@
 
 #define CKPT_CHOICE_ARRAYS_MAX (1u << 17)
 #define CKPT_CHOICE_NAME_BYTES_MAX ((size_t)8 << 20)
-#define CKPT_CHOICE_WORK_MAX (UINT64_C(1) << 31) // steps of comparing names with globs
+#define CKPT_CHOICE_WORK_MAX (UINT64_C(1) << 29) // steps of comparing names with globs
 
 struct ckpt_choice_how {
 	const char *const *only, *const * not ; // NULL behind the last one; NULL: none

@@ -95,6 +95,63 @@ START_TEST(a_pattern_of_many_stars_ends)
 }
 END_TEST
 
+// A star that a "." stops is not tried again from each byte behind a "**".
+START_TEST(work_is_pattern_times_name_at_most)
+{
+	static const char *const hostile[] = {"**a*ab", "**a*a*ab", "**a**a*ab", "*a*a*a*a*b"};
+	enum { LEN = 64000 };
+	char *name = malloc(LEN + 5);
+
+	ck_assert_ptr_nonnull(name);
+	memset(name, 'a', LEN);
+	strcpy(name + LEN, ".000");
+	for (size_t i = 0; i < ARRAY_LEN(hostile); i++) {
+		uint64_t work = 0;
+
+		ck_assert(!ckpt_array_glob_counted(hostile[i], "T", name, &work));
+		ck_assert_uint_gt(work, 0);
+		ck_assert_uint_le(work, (LEN + 8) * (strlen(hostile[i]) + 1));
+	}
+	free(name);
+}
+END_TEST
+
+// The words of array_glob.h, as they stand there.
+static bool by_the_words(const char *glob, const char *name)
+{
+	if (!*glob)
+		return !*name;
+	if (*glob == '*') {
+		bool two = glob[1] == '*';
+
+		return by_the_words(glob + 1 + two, name) ||
+		       (*name && (two || (*name != '.' && *name != '/')) && by_the_words(glob, name + 1));
+	}
+	return *name && (*glob == '?' || *glob == *name || (*glob == '.' && *name == '/')) && by_the_words(glob + 1, name + 1);
+}
+
+START_TEST(any_pattern_says_what_the_words_say)
+{
+	static const char of_glob[] = "ab.*?/*", of_name[] = "ab./";
+	char glob[9], name[9];
+	unsigned matched = 0;
+
+	srand(7);
+	for (unsigned round = 0; round < 200000; round++) {
+		size_t glob_len = (size_t)rand() % sizeof(glob), name_len = (size_t)rand() % sizeof(name);
+
+		for (size_t i = 0; i < glob_len; i++)
+			glob[i] = of_glob[(size_t)rand() % (sizeof(of_glob) - 1)];
+		for (size_t i = 0; i < name_len; i++)
+			name[i] = of_name[(size_t)rand() % (sizeof(of_name) - 1)];
+		glob[glob_len] = name[name_len] = '\0';
+		ck_assert_msg(ckpt_array_glob(glob, "T", name) == by_the_words(glob, name), "%s %s", glob, name);
+		matched += by_the_words(glob, name);
+	}
+	ck_assert_uint_gt(matched, 1000);
+}
+END_TEST
+
 // --- Paths ------------------------------------------------------------------------------------------------------------------
 
 static const struct {
@@ -261,6 +318,8 @@ static Suite *suite(void)
 	tcase_add_checked_fixture(tc, setup, teardown);
 	tcase_add_loop_test(tc, patterns, 0, ARRAY_LEN(globs));
 	tcase_add_test(tc, a_pattern_of_many_stars_ends);
+	tcase_add_test(tc, work_is_pattern_times_name_at_most);
+	tcase_add_test(tc, any_pattern_says_what_the_words_say);
 	tcase_add_loop_test(tc, names_are_paths, 0, ARRAY_LEN(paths));
 	tcase_add_test(tc, a_long_component_is_its_hash);
 	tcase_add_test(tc, a_name_of_slashes_alone_has_a_path);
