@@ -14,6 +14,7 @@ struct ckpt_expr {
 	unsigned refs; // atomic
 	enum kind kind;
 	unsigned depth;
+	unsigned levels; // ckpt_expr_levels()
 	uint64_t nodes; // it and what it is made of, each as often as it comes
 	struct ckpt_expr_shape shape;
 	uint64_t elements;
@@ -106,8 +107,10 @@ static int begin_shaped(enum kind kind, struct ckpt_expr *const *of, size_t coun
 	for (; e->count < count; e->count++) {
 		e->of[e->count] = ckpt_expr_ref(of[e->count]);
 		e->nodes += of[e->count]->nodes; // CKPT_EXPR_NODES_MAX each
+		e->levels = MAX(e->levels, of[e->count]->levels);
 		e->depth = e->depth > of[e->count]->depth ? e->depth : of[e->count]->depth + 1;
 	}
+	e->levels += kind == CAST || kind == TRANSPOSE || kind == PAD || kind == CONCAT;
 	*ret_expr = e;
 	return 0;
 }
@@ -304,6 +307,11 @@ bool ckpt_expr_is_array(const struct ckpt_expr *e, size_t *ret_array)
 {
 	*ret_array = e->array;
 	return e->kind == ARRAY;
+}
+
+unsigned ckpt_expr_levels(const struct ckpt_expr *e)
+{
+	return e->levels;
 }
 
 bool ckpt_expr_is_transposed(const struct ckpt_expr *e)

@@ -479,7 +479,8 @@ static void choose_block(struct writing *w, uint64_t first, uint64_t wanted)
 {
 	struct ckpt_expr *e = w->e->items->at[w->array].expr;
 	const struct ckpt_expr_shape *s = ckpt_expr_shape(e);
-	uint64_t at_once = BLOCK_BYTES / ckpt_dtype_width(s->dtype), rows = ckpt_expr_elements(e);
+	uint64_t at_once = BLOCK_BYTES / MAX(ckpt_expr_levels(e), 1u) / ckpt_dtype_width(s->dtype),
+		 rows = ckpt_expr_elements(e);
 
 	if (!w->transposed) {
 		w->at = first;

@@ -391,6 +391,8 @@ START_TEST(a_cast_is_over_and_below_others)
 	ck_ok(ckpt_expr_transpose(narrow, (unsigned[]){1, 0}, &turned));
 	ck_ok(ckpt_expr_cast(turned, CKPT_DTYPE_F32, &wide));
 	ck_assert_uint_eq(ckpt_expr_shape(turned)->dtype, CKPT_DTYPE_BF16);
+	ck_assert_uint_eq(ckpt_expr_levels(m.expr), 0);
+	ck_assert_uint_eq(ckpt_expr_levels(wide), 3);
 	ck_ok(ckpt_expr_open(turned, &r));
 	ck_ok(ckpt_expr_run(r, 0, 63, halves));
 	ckpt_expr_close(r);
