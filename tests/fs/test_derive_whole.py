@@ -46,10 +46,11 @@ def made(mount, commit, model):
         file = f"model-{n:05}-of-00002.safetensors"
         save_file({name: model[name] for name in some}, top / file)
         where.update(dict.fromkeys(some, file))
+        if n == 1:  # while the step is staged: what comes later is a version of its own, a moment later
+            os.setxattr(top / file, "user.note", b"of the first")
     trees.write(top / "model.safetensors.index.json", json.dumps({"metadata": {}, "weight_map": where}).encode())
     torch.save({"optim": {name: torch.from_numpy(np.concatenate([array] * 4)) for name, array in model.items()}}, top / "optimizer.pt")
     trees.write(top / "config.json", b"{}")
-    os.setxattr(top / "model-00001-of-00002.safetensors", "user.note", b"of the first")
     commit(top)
     return model
 
