@@ -15,7 +15,7 @@ struct ckpt_expr {
 	enum kind kind;
 	unsigned depth;
 	unsigned levels; // ckpt_expr_levels()
-	uint64_t nodes; // it and what it is made of, each as often as it comes
+	uint64_t nodes;  // it and what it is made of, each as often as it comes
 	struct ckpt_expr_shape shape;
 	uint64_t elements;
 	struct ckpt_expr **of;

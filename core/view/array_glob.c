@@ -54,8 +54,9 @@ static bool take_byte(struct states *s, char c)
 		if (!was)
 			continue;
 		stays = i < s->count && (s->kinds[i] == STARS || (s->kinds[i] == STAR && !parts(c)));
-		goes_on = i < s->count && (s->kinds[i] == ANY || (s->kinds[i] == BYTE && (s->bytes[i] == c ||
-											  (s->bytes[i] == '.' && c == '/'))));
+		goes_on = i < s->count &&
+			  (s->kinds[i] == ANY ||
+			   (s->kinds[i] == BYTE && (s->bytes[i] == c || (s->bytes[i] == '.' && c == '/'))));
 		s->on[i] = stays;
 		if (goes_on)
 			s->on[i + 1] = true;

@@ -127,7 +127,8 @@ static bool by_the_words(const char *glob, const char *name)
 		return by_the_words(glob + 1 + two, name) ||
 		       (*name && (two || (*name != '.' && *name != '/')) && by_the_words(glob, name + 1));
 	}
-	return *name && (*glob == '?' || *glob == *name || (*glob == '.' && *name == '/')) && by_the_words(glob + 1, name + 1);
+	return *name && (*glob == '?' || *glob == *name || (*glob == '.' && *name == '/')) &&
+	       by_the_words(glob + 1, name + 1);
 }
 
 START_TEST(any_pattern_says_what_the_words_say)
