@@ -81,6 +81,30 @@ def test_a_save_that_fails_leaves_no_step_and_the_next_one_drops_it(package, whe
 
 
 @mounted_or_not
+def test_a_save_is_tried_again_with_the_same_writer(package, where, ckptfs):
+    from ckptfs.dcp import Writer
+
+    writer = Writer(where, 7)
+    with pytest.raises(CheckpointException, match="pickle"):
+        dcp.save({**state(), "object": lambda: 0}, storage_writer=writer, no_dist=True)
+    dcp.save(state(), storage_writer=writer, no_dist=True)
+    assert [s.name for s in package.steps(where)] == ["7"] and ckptfs.json("sessions", where) == []
+
+
+@mounted_or_not
+@pytest.mark.parametrize("at", ["metadata", "commit"])
+def test_a_finish_that_fails_drops_what_was_written(package, where, ckptfs, monkeypatch, at):
+    from ckptfs.dcp import Writer
+
+    more = {} if at == "metadata" else {"extras": {"a": object()}}
+    if at == "metadata":
+        monkeypatch.setattr(torch.distributed.checkpoint.FileSystemWriter, "finish", lambda *a: 1 / 0)
+    with pytest.raises(CheckpointException, match="division by zero|JSON"):
+        dcp.save(state(), storage_writer=Writer(where, 7, **more), no_dist=True)
+    assert package.steps(where) == [] and ckptfs.json("sessions", where) == []
+
+
+@mounted_or_not
 def test_a_step_of_another_format_is_loaded(package, where):
     from ckptfs.dcp import Reader
 

@@ -95,6 +95,7 @@ class Writer(FileSystemWriter):
     def prepare_global_plan(self, plans: List[SavePlan]) -> List[SavePlan]:
         if self.name is None:
             raise ValueError("the step has no name: Writer(store, name), or dcp.save(..., checkpoint_id=name)")
+        self.abort()  # torch calls reset() for a save that is tried again with checkpoint_id= alone
         self._staged = Staged(self.store, self.name, self.replaces)
         path = str(self._staged.path)
         return [dataclasses.replace(p, storage_data=_Place(path, p.storage_data)) for p in super().prepare_global_plan(plans)]
@@ -106,8 +107,12 @@ class Writer(FileSystemWriter):
     def finish(self, metadata: Metadata, results: List[List[WriteResult]]) -> None:
         if self._staged is None:
             raise Error(errno.EALREADY, "no save has begun", self.store)
-        super().finish(metadata, results)
-        self._staged.commit(self.metrics, self.extras, self.temporary)
+        try:
+            super().finish(metadata, results)
+            self._staged.commit(self.metrics, self.extras, self.temporary)
+        except BaseException:
+            self.abort()
+            raise
         self._staged = None
 
     def abort(self) -> None:
