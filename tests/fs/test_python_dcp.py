@@ -1,6 +1,9 @@
 """The Python package under torch.distributed.checkpoint: a storage writer that commits a step, and a reader of steps of any format."""
 
+import itertools
+import math
 import os
+import pickle
 import subprocess
 import sys
 
@@ -14,6 +17,14 @@ from support.python_package import mounted_or_not, package, where  # noqa: F401
 torch = pytest.importorskip("torch")
 dcp = pytest.importorskip("torch.distributed.checkpoint")
 from torch.distributed.checkpoint.api import CheckpointException  # noqa: E402  (a BaseException)
+from torch.distributed.checkpoint.filesystem import _StorageInfo  # noqa: E402
+from torch.distributed.checkpoint.metadata import (  # noqa: E402
+    ChunkStorageMetadata,
+    Metadata,
+    MetadataIndex,
+    TensorProperties,
+    TensorStorageMetadata,
+)
 
 pytestmark = [pytest.mark.timeout(240), pytest.mark.skipif(SLOW > 1, reason="a library under a sanitizer needs a program under it"),
               pytest.mark.filterwarnings("ignore:torch.distributed is disabled")]  # fmt: skip
@@ -116,6 +127,66 @@ def test_a_step_of_another_format_is_loaded(package, where):
     assert torch.equal(got["w"], torch.from_numpy(want).half()) and got["ids"].tolist() == [0, 1, 2] and got["ids"].dtype == torch.int64
     with pytest.raises(CheckpointException, match="nosuch"):
         dcp.load({"nosuch": torch.zeros(1)}, storage_reader=Reader(package.latest(where)), no_dist=True)
+
+
+@mounted_or_not
+@pytest.mark.parametrize("kind", ["dcp", "safetensors"])
+def test_names_of_the_state_are_others(package, where, mounted, kind):
+    from ckptfs.dcp import Reader, Writer
+
+    want = torch.arange(24.0).reshape(4, 6)
+    if kind == "dcp":
+        dcp.save({"old": {"w": want, "b": want[0]}, "epoch": 3}, storage_writer=Writer(where, 1), no_dist=True)
+    else:
+        with package.step(where, 1) as folder:
+            save_file({"old.w": want.numpy(), "old.b": want[0].numpy()}, folder / "model.safetensors")
+    there = {"new.w": "old.w", "new.b": "old.b", "when": "epoch"}
+    for names in there, lambda name: there.get(name, name):
+        got = {"new": {"w": torch.zeros(4, 6), "b": torch.zeros(6)}}
+        if mounted and kind == "dcp":
+            got["when"] = 0
+        dcp.load(got, storage_reader=Reader(package.latest(where), names=names), no_dist=True)
+        assert torch.equal(got["new"]["w"], want) and torch.equal(got["new"]["b"], want[0]) and got.get("when", 3) == 3
+        with pytest.raises(CheckpointException, match="nosuch"):
+            dcp.load({"nosuch": torch.zeros(1)}, storage_reader=Reader(package.latest(where), names=names), no_dist=True)
+
+
+def flat_shards(folder, key, tensor, grid, cuts):
+    """A DCP checkpoint with a tensor as Megatron's optimizer had it to 2025: each box of a grid is flat, and cut at places."""
+    box = [n // g for n, g in zip(tensor.shape, grid)]
+    size, chunks, storage = math.prod(box), [], {}
+    with open(folder / "__0_0.distcp", "wb") as f:
+        for at in itertools.product(*map(range, grid)):
+            part = tensor[tuple(slice(a * n, (a + 1) * n) for a, n in zip(at, box))].reshape(-1)
+            for a, b in zip([0, *cuts], [*cuts, size]):
+                begin = f.tell()
+                torch.save(part[a:b].reshape(*[1] * len(grid), -1).clone(), f)
+                storage[MetadataIndex(key, (*at, a))] = _StorageInfo("__0_0.distcp", begin, f.tell() - begin)
+                chunks.append(ChunkStorageMetadata(torch.Size((*at, a)), torch.Size((*[1] * len(grid), b - a))))
+    found = Metadata({key: TensorStorageMetadata(TensorProperties(tensor.dtype), torch.Size((*grid, size)), chunks)}, None, storage)
+    found.mcore_data = {key: {"nd_reformulated_orig_global_shape": tuple(tensor.shape)}}
+    (folder / ".metadata").write_bytes(pickle.dumps(found))
+
+
+@pytest.mark.parametrize("grid", [(2, 1), (2, 2)])
+def test_flat_shards_are_loaded_as_the_metadata_has_them(package, mount, grid):
+    from ckptfs.dcp import Reader
+
+    whole = torch.arange(1.0, 49.0).reshape(8, 6)
+    with package.step(mount.path, 1) as folder:
+        flat_shards(folder, "w", whole, grid, [5, 11])
+    step = package.latest(mount.path)
+    assert package.arrays(step)["w"].shape == (8, 6)
+    shape = (*grid, 48 // math.prod(grid))
+    got, want = ({"w": torch.zeros(shape)} for _ in range(2))
+    dcp.load(want, checkpoint_id=step.path, no_dist=True)  # torch's own reader
+    dcp.load(got, storage_reader=Reader(step), no_dist=True)
+    assert want["w"][0, 0, :3].tolist() == [1, 2, 3] and torch.equal(got["w"], want["w"])
+    got = {"renamed": torch.zeros(shape)}
+    dcp.load(got, storage_reader=Reader(step, names={"renamed": "w"}), no_dist=True)
+    assert torch.equal(got["renamed"], want["w"])
+    # Whole, and without a mount, by the name that the library has.
+    assert torch.equal(package.arrays(step)["w"].torch(), whole)
 
 
 RANKS = """

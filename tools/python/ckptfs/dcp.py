@@ -133,6 +133,23 @@ class Writer(FileSystemWriter):
         return {**self.__dict__, "_staged": None}
 
 
+class _ByFunction(Dict[str, Any]):
+    """The arrays of a step, by names that a function translates."""
+
+    def __init__(self, found: Mapping[str, Any], name: Callable[[str], str]) -> None:
+        super().__init__(found)
+        self.name = name
+
+    def __contains__(self, key: object) -> bool:
+        return isinstance(key, str) and super().__contains__(self.name(key))
+
+    def __getitem__(self, key: str) -> Any:
+        return super().__getitem__(self.name(key))
+
+    def get(self, key: str, default: Any = None) -> Any:
+        return super().get(self.name(key), default)
+
+
 class Reader(StorageReader):
     """A StorageReader of a step: one of `ckptfs.latest()` and the like, or its path.
 
@@ -148,9 +165,10 @@ class Reader(StorageReader):
         self.step = step
         self.at_once = at_once
         self._name: Callable[[str], str] = names if callable(names) else lambda name: (names or {}).get(name, name)
-        self._backwards = {} if names is None or callable(names) else {there: here for here, there in names.items()}
+        self._names = names
         self._arrays: Optional[Arrays] = None
         self._files: Optional[FileSystemReader] = None
+        self._found: Dict[str, Any] = {}  # the metadata of what can be loaded, by names of the state
         self.storage_data: Any = None
 
     def reset(self, checkpoint_id: Union[str, os.PathLike, None] = None) -> None:
@@ -170,11 +188,18 @@ class Reader(StorageReader):
             return None
         return FileSystemReader(path)
 
+    def _renamed(self, found: Dict[str, Any]) -> Dict[str, Any]:
+        if callable(self._names):
+            return _ByFunction(found, self._names)
+        backwards = {there: here for here, there in (self._names or {}).items()}
+        return {backwards.get(name, name): of for name, of in found.items()}
+
     def read_metadata(self, *args: Any, **kwargs: Any) -> Metadata:
         self._files = self._own_files()
         if self._files is not None:
             try:
-                return self._files.read_metadata()
+                read = self._files.read_metadata()
+                return dataclasses.replace(read, state_dict_metadata=self._renamed(read.state_dict_metadata))
             except (pickle.UnpicklingError, EOFError) as e:
                 raise Error(errno.EBADMSG, f"its .metadata is damaged: {e}", os.fspath(self.step)) from e
         found: Dict[str, Any] = {}
@@ -182,11 +207,12 @@ class Reader(StorageReader):
             if array.why is None and array.dtype is not None:
                 whole = ChunkStorageMetadata(torch.Size([0] * len(array.shape)), torch.Size(array.shape))
                 properties = TensorProperties(dtype=torch_type(array.dtype))
-                found[self._backwards.get(name, name)] = TensorStorageMetadata(properties, torch.Size(array.shape), [whole])
-        return Metadata(found, storage_data={}, storage_meta=StorageMeta())
+                found[name] = TensorStorageMetadata(properties, torch.Size(array.shape), [whole])
+        return Metadata(self._renamed(found), storage_data={}, storage_meta=StorageMeta())
 
     def set_up_storage_reader(self, metadata: Metadata, is_coordinator: bool, *args: Any, **kwargs: Any) -> None:
         # Metadata is read by the coordinator alone, and sent: other ranks know by it what else there is.
+        self._found = metadata.state_dict_metadata
         self.storage_data = metadata.storage_data
         if metadata.storage_data and self._files is None:
             self._files = self._own_files()
@@ -207,11 +233,30 @@ class Reader(StorageReader):
         return Request(
             name,
             dtype if is_floating(dtype) and is_floating(self.arrays[name].dtype) else None,
+            shape=list(self._found[item.storage_index.fqn].size),
             start=[a + b for a, b in zip(offset, item.storage_offsets)],
             extent=list(item.lengths),
             into=target.data_ptr() or None,
             strides=[n * target.element_size() for n in target.stride()],
         )
+
+    def _is_array(self, item: ReadItem) -> bool:
+        """It is a box of an array as the library has it: flat shards of Megatron are a whole array there, and no grid of ranges."""
+        if item.type == LoadItemType.BYTE_IO:
+            return False
+        array = self.arrays.get(self._name(item.storage_index.fqn))
+        if array is None or array.why is not None or array.dtype is None:
+            return self._files is None  # the library says why
+        return self._files is None or array.shape == tuple(self._found[item.storage_index.fqn].size)
+
+    def _read_files(self, items: List[ReadItem], plan: LoadPlan, planner: LoadPlanner) -> None:
+        """By torch's own reader, which has the step's names."""
+        if self._files is None:
+            raise Error(errno.ENOTSUP, "it is no tensor, and can be read in a mount alone", f"{self.step}:{items[0].storage_index.fqn}")
+        named = [
+            dataclasses.replace(i, storage_index=dataclasses.replace(i.storage_index, fqn=self._name(i.storage_index.fqn))) for i in items
+        ]
+        self._files.read_data(dataclasses.replace(plan, items=named), planner)
 
     def _own_type(self, item: ReadItem, target: torch.Tensor) -> bool:
         """The library writes into target's memory."""
@@ -231,14 +276,10 @@ class Reader(StorageReader):
             planner.commit_tensor(item, target)
 
     def read_data(self, plan: LoadPlan, planner: LoadPlanner) -> Future[None]:
-        self._read_tensors([i for i in plan.items if i.type != LoadItemType.BYTE_IO], planner)
-        objects = [i for i in plan.items if i.type == LoadItemType.BYTE_IO]
-        if objects and self._files is None:
-            raise Error(
-                errno.ENOTSUP, "it is no tensor, and can be read in a mount alone", f"{self.step}:{objects[0].storage_index.fqn}"
-            )
-        if objects and self._files is not None:
-            self._files.read_data(dataclasses.replace(plan, items=objects), planner)
+        self._read_tensors([i for i in plan.items if self._is_array(i)], planner)
+        others = [i for i in plan.items if not self._is_array(i)]
+        if others:
+            self._read_files(others, plan, planner)
         done: Future[None] = Future()
         done.set_result(None)
         return done
