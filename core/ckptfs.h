@@ -249,9 +249,9 @@ struct ckpt_array_request {
 	const char *name; // as of ckpt_array_set_find()
 	const char
 		*dtype; // as struct ckpt_array_info has it; floating types are cast into each other; NULL: the array's
-	const uint64_t *shape; // of the whole array; NULL: the array's, and ndim is not looked at
-	unsigned ndim;
-	unsigned shapes;       // enum ckpt_shapes
+	const uint64_t *shape; // of the whole array; NULL: the array's
+	unsigned ndim;   // of shape, or without it of start, extent and strides: the array's own; else not looked at
+	unsigned shapes; // enum ckpt_shapes
 	const uint64_t *start; // the box of it that is read; NULL and NULL: all
 	const uint64_t *extent;
 	void *into; // the first element of the box; NULL: nothing is read, and the result says how it would be
@@ -265,7 +265,7 @@ struct ckpt_array_request {
 // caller's takes no signals. No two requests may have memory in common. results[i]: an enum ckpt_fitted, or -errno, by which others are not
 // stopped. The result is that of the first that failed, or 0: as of ckpt_array_set_read(), and -ENOENT, -EEXIST: of the
 // name; -ERANGE: its shape, or the box; -ENOTSUP: it cannot be read, or not as this dtype; -EINVAL: a request is not of
-// that form. PADDED: a box that has nothing of the array is -ERANGE.
+// that form, or has another rank than the array. PADDED: a box that has nothing of the array is -ERANGE.
 CKPT_PUBLIC int ckpt_array_set_read_many(struct ckpt_array_set *set, const struct ckpt_array_request *requests,
 					 size_t count, unsigned at_once, int *results);
 

@@ -66,6 +66,8 @@ static int read_one(struct ckpt_array_set *set, const struct ckpt_array_request 
 	if (rc || !r->into || one.fit == CKPT_FIT_KEPT)
 		return rc ? rc : (int)one.fit;
 	info = ckpt_array_set_at(set, one.at);
+	if (r->strides && !r->shape && r->ndim != info->ndim)
+		return -EINVAL;
 	rc = ckpt_array_set_take(set, one.at, &g);
 	if (rc)
 		return rc;

@@ -161,6 +161,10 @@ static int fit_box(const struct ckpt_catalog_array *a, const struct ckpt_match_w
 	const uint64_t *shape = w->shape ? w->shape : a->shape;
 	unsigned ndim = w->shape ? w->ndim : a->ndim;
 
+	if (w->start && w->ndim != ndim) {
+		one->rc = -EINVAL;
+		return say(ret_why, "the box has rank %u, and %s has rank %u", w->ndim, w->name, ndim);
+	}
 	for (unsigned k = 0; w->start && k < ndim; k++) {
 		if (w->start[k] > shape[k] || w->extent[k] > shape[k] - w->start[k]) {
 			one->rc = -ERANGE;

@@ -65,13 +65,13 @@ struct ckpt_match_wanted {
 	const char *name;      // NAME or TREE:NAME
 	const char *dtype;     // as NumPy and ml_dtypes call it; NULL: the catalog's
 	const uint64_t *shape; // NULL: the catalog's
-	unsigned ndim;
+	unsigned ndim;         // of shape, start and extent; not looked at without them
 	enum ckpt_match_rule rule;
 	const uint64_t *start, *extent; // a box of the wanted array; NULL: all of it
 };
 
 struct ckpt_match_one {
-	int rc; // 0; -ENOENT, -EEXIST: of the name; -ERANGE: of the shape or the box; -ENOTSUP: no such elements, or no such cast
+	int rc; // 0; -ENOENT, -EEXIST: of the name; -ERANGE: of the shape or the box; -EINVAL: the box has another rank; -ENOTSUP: no such elements, or no such cast
 	size_t at; // the array of the catalog, unless fit is KEPT or ABSENT without one
 	enum ckpt_match_fit fit;
 	enum ckpt_dtype from, to;

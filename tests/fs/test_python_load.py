@@ -1,5 +1,6 @@
 """The Python package: loading by a template, with rules for shapes and names, into memory of NumPy, torch and JAX."""
 
+import errno
 import json
 import logging
 import os
@@ -182,3 +183,15 @@ def test_a_sharded_leaf_of_jax_is_read_part_by_part(package, found, mount):
     said = subprocess.run([sys.executable, "-c", SPLIT, str(mount / "1")], env=env, capture_output=True, text=True, check=True).stdout
     extents, got, dtype, devices = json.loads(said)
     assert extents == [[2, 4]] * 4 and got == padded(W, (4, 8)).tolist() and (dtype, devices) == ("bfloat16", 4)
+
+
+@pytest.mark.parametrize("more", [{"start": [1], "extent": [2]}, {"strides": [4]}, {"start": [1, 0, 0], "extent": [1, 1, 1]}])
+@pytest.mark.parametrize("name, result", [("net.w", -errno.EINVAL), ("half_ema", -errno.ENOENT)])
+def test_a_box_of_another_rank_is_refused(package, found, more, name, result):
+    from ckptfs._load import Request, match, read
+
+    into = np.full(24, 9, np.float32)
+    request = Request(name, into=into.ctypes.data, **more)
+    assert read(found._set.lib, found._set.at, [request]) == [result] and (into == 9).all()
+    if "start" in more:
+        assert match(found._set.lib, found._set.at, [request], "assume_ok_unexpected", "").results == [result]

@@ -88,7 +88,10 @@ def _structs(requests: Sequence[Request]) -> Any:
         at.name, at.dtype, at.shapes, at.into = os.fsencode(r.name), _library.encode(r.dtype), r.shapes, r.into
         at.shape, at.start, at.extent = (_numbers(c_uint64, v) for v in (r.shape, r.start, r.extent))
         at.strides = _numbers(c_int64, r.strides)
-        at.ndim = 0 if r.shape is None else len(r.shape)
+        ranks = {len(v) for v in (r.shape, r.start, r.extent, r.strides) if v is not None}
+        if len(ranks) > 1:
+            raise ValueError(f"its shape, box and strides have several ranks: {r}")
+        at.ndim = max(ranks, default=0)
     return made
 
 
