@@ -260,7 +260,8 @@ struct ckpt_array_request {
 };
 
 // Reads them, `at_once` at the same time by threads that end with the call: at most 32, and 0 is the processors, at most 8.
-// 1: by the caller's thread alone. Each takes some 160 MiB at most where pieces are compressed, else 2. More batches bound
+// 1: by the caller's thread alone. Together they take some 160 MiB at most for arrays whose pieces are compressed, of which large ones wait for each
+// other, and 2 MiB each for others. More batches bound
 // the program's own memory: eFormer's chunk_size is so many requests for each call. While there are threads, the
 // caller's takes no signals. No two requests may have memory in common. results[i]: an enum ckpt_fitted, or -errno, by which others are not
 // stopped. The result is that of the first that failed, or 0: as of ckpt_array_set_read(), and -ENOENT, -EEXIST: of the

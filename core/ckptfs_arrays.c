@@ -155,6 +155,17 @@ void ckpt_array_set_give(struct ckpt_array_set *set, size_t i, struct ckpt_gathe
 	ckpt_gather_free(old);
 }
 
+void ckpt_array_set_forget(struct ckpt_array_set *set)
+{
+	struct ckpt_gather *old;
+
+	{
+		LOCK_SCOPE(&set->lock);
+		old = TAKE_PTR(set->kept);
+	}
+	ckpt_gather_free(old);
+}
+
 static bool is_inside(const struct ckpt_array_info *a, const uint64_t *start, const uint64_t *extent)
 {
 	for (unsigned k = 0; k < a->ndim; k++)

@@ -4,6 +4,7 @@
 #include "core/ckptfs_look.h"
 
 #include "core/array/fill.h"
+#include "core/base/lock.h"
 #include "core/base/many.h"
 #include "core/base/util.h"
 
@@ -13,6 +14,7 @@
 #include <unistd.h>
 
 #define AT_ONCE_BY_ITSELF 8u
+#define DECODING_BYTES ((uint64_t)160 << 20) // CKPT_GATHER_BYTES_MAX, and two buffers of CKPT_FILL_DECODED_BYTES
 
 static_assert((int)CKPT_SHAPES_PADDED == (int)CKPT_MATCH_PADDED &&
 		      (int)CKPT_SHAPES_RELAXED == (int)CKPT_MATCH_RELAXED && CKPT_MATCH_RULES == 3,
@@ -49,10 +51,43 @@ struct reading {
 	struct ckpt_array_set *set;
 	const struct ckpt_array_request *requests;
 	int *results;
+	struct ckpt_lock lock;
+	pthread_cond_t changed;
+	uint64_t decoding; // bytes of the arrays that are being decoded; guarded by lock
 };
 
-static int read_one(struct ckpt_array_set *set, const struct ckpt_array_request *r)
+static uint64_t decoding_of(const struct ckpt_gather *g, const struct ckpt_match_one *one)
 {
+	uint64_t width = MAX(ckpt_dtype_width(one->from), ckpt_dtype_width(one->to));
+	uint64_t buffer = MIN(MIN(ckpt_gather_elements(g), (uint64_t)CKPT_FILL_DECODED_BYTES) * width,
+			      (uint64_t)CKPT_FILL_DECODED_BYTES);
+
+	return MIN(ckpt_gather_held_most(g) + (one->from == one->to ? buffer : 2 * buffer), DECODING_BYTES);
+}
+
+// Small arrays are decoded side by side, and large ones one after the other: threads do not multiply the memory.
+static void begin_decoding(struct reading *of, uint64_t bytes)
+{
+	{
+		LOCK_SCOPE(&of->lock);
+		while (of->decoding > DECODING_BYTES - bytes)
+			ckpt_lock_wait(&of->changed, &of->lock);
+		of->decoding += bytes;
+	}
+	ckpt_array_set_forget(of->set);
+}
+
+static void end_decoding(struct reading *of, uint64_t bytes)
+{
+	LOCK_SCOPE(&of->lock);
+	of->decoding -= bytes;
+	pthread_cond_broadcast(&of->changed);
+}
+
+static int read_one(struct reading *of, const struct ckpt_array_request *r)
+{
+	struct ckpt_array_set *set = of->set;
+	uint64_t decoding = 0;
 	const struct ckpt_array_info *info;
 	struct ckpt_match_wanted wanted;
 	struct ckpt_match_one one;
@@ -71,6 +106,10 @@ static int read_one(struct ckpt_array_set *set, const struct ckpt_array_request 
 	rc = ckpt_array_set_take(set, one.at, &g);
 	if (rc)
 		return rc;
+	if (ckpt_gather_is_decoded(g)) {
+		decoding = decoding_of(g, &one);
+		begin_decoding(of, decoding);
+	}
 	rc = ckpt_fill_box(g, &(struct ckpt_fill){.fit = one.fit,
 						  .from = one.from,
 						  .to = one.to,
@@ -82,26 +121,29 @@ static int read_one(struct ckpt_array_set *set, const struct ckpt_array_request 
 						  .into = r->into,
 						  .strides = r->strides});
 	ckpt_array_set_give(set, one.at, g);
+	if (decoding)
+		end_decoding(of, decoding);
 	return rc ? rc : (int)one.fit;
 }
 
 static void read_next(void *arg, size_t i)
 {
-	const struct reading *r = arg;
+	struct reading *r = arg;
 
-	r->results[i] = read_one(r->set, &r->requests[i]);
+	r->results[i] = read_one(r, &r->requests[i]);
 }
 
 int ckpt_array_set_read_many(struct ckpt_array_set *set, const struct ckpt_array_request *requests, size_t count,
 			     unsigned at_once, int *results)
 {
-	struct reading r = {.set = set, .requests = requests, .results = results};
+	struct reading r = {.set = set, .requests = requests, .results = results, .changed = PTHREAD_COND_INITIALIZER};
 	long processors = sysconf(_SC_NPROCESSORS_ONLN);
 	sigset_t all, before;
 
 	if (!at_once)
 		at_once = MIN((unsigned)MAX(processors, 1L), AT_ONCE_BY_ITSELF);
 	at_once = MIN(at_once, CKPT_MANY_AT_ONCE_MAX);
+	ckpt_lock_init(&r.lock, CKPT_LOCK_LEAF);
 	// Threads that are started take the mask of this one: the program's signals are none of theirs.
 	sigfillset(&all);
 	if (at_once > 1)
@@ -109,6 +151,7 @@ int ckpt_array_set_read_many(struct ckpt_array_set *set, const struct ckpt_array
 	ckpt_many_run(&(struct ckpt_many){.count = count, .at_once = at_once, .call = read_next, .arg = &r});
 	if (at_once > 1)
 		pthread_sigmask(SIG_SETMASK, &before, NULL);
+	ckpt_lock_done(&r.lock);
 	for (size_t i = 0; i < count; i++)
 		if (results[i] < 0)
 			return results[i];

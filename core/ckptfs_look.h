@@ -28,3 +28,5 @@ const struct ckpt_names *ckpt_array_set_names(const struct ckpt_array_set *set);
 // The reader of array i, for one thread until it is given back. Errors of ckpt_gather_new().
 int ckpt_array_set_take(struct ckpt_array_set *set, size_t i, struct ckpt_gather **ret_gather);
 void ckpt_array_set_give(struct ckpt_array_set *set, size_t i, struct ckpt_gather *g);
+// One that was given back and is kept for the next call goes, with what it holds.
+void ckpt_array_set_forget(struct ckpt_array_set *set);

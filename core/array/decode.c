@@ -563,3 +563,21 @@ size_t ckpt_decode_bytes(const struct ckpt_decode *d)
 			 (d->stages[i].zstd ? (size_t)ZSTD_WINDOW_BYTES : (size_t)64 << 10);
 	return bytes;
 }
+
+uint64_t ckpt_decode_bytes_of(const struct ckpt_piece *piece, uint64_t needed)
+{
+	uint64_t bytes = sizeof(struct ckpt_decode) + WINDOW_BYTES;
+
+	if (piece->codecs[0])
+		bytes += MIN(needed, CKPT_DECODE_WHOLE_MAX);
+	for (size_t i = 0; i < CKPT_PIECE_CODECS_MAX && piece->codecs[i]; i++) {
+		uint8_t codec = piece->codecs[i];
+		bool planes =
+			codec == CKPT_PIECE_BLOSC || (codec >= CKPT_PIECE_SHUFFLE2 && codec <= CKPT_PIECE_SHUFFLE16);
+
+		// ckpt_grow() may have twice what is used.
+		bytes += INPUT_BYTES + (planes ? 2 * MIN(needed, CKPT_DECODE_SHUFFLE_MAX) : 0) +
+			 (codec == CKPT_PIECE_ZSTD ? (uint64_t)ZSTD_WINDOW_BYTES : UINT64_C(64) << 10);
+	}
+	return bytes;
+}

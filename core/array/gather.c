@@ -587,6 +587,22 @@ size_t ckpt_gather_held(const struct ckpt_gather *g)
 	return bytes;
 }
 
+uint64_t ckpt_gather_held_most(const struct ckpt_gather *g)
+{
+	uint64_t bytes = g->reordered ? MIN(BLOCK_BYTES, g->elements * g->width) : 0;
+
+	for (size_t i = 0; i < g->array.pieces && bytes < CKPT_GATHER_BYTES_MAX; i++) {
+		struct ckpt_piece p;
+		uint64_t needed;
+
+		ckpt_catalog_piece(g->catalog, g->index, i, &p);
+		if (needed_bytes(g, &p, &needed))
+			return CKPT_GATHER_BYTES_MAX;
+		bytes += ckpt_decode_bytes_of(&p, needed) + HELD_BY_FILE;
+	}
+	return MIN(bytes, (uint64_t)CKPT_GATHER_BYTES_MAX);
+}
+
 bool ckpt_gather_is_decoded(const struct ckpt_gather *g)
 {
 	return g->decoded || g->reordered;

@@ -35,6 +35,8 @@ bool ckpt_gather_is_decoded(const struct ckpt_gather *g);
 bool ckpt_gather_is_plain(const struct ckpt_gather *g, const char **ret_file, uint64_t *ret_offset);
 // The memory of what is open, and its files; and all of it closed, until the next read.
 size_t ckpt_gather_held(const struct ckpt_gather *g);
+// About what that is once all of it was read: CKPT_GATHER_BYTES_MAX or less.
+uint64_t ckpt_gather_held_most(const struct ckpt_gather *g);
 void ckpt_gather_rest(struct ckpt_gather *g);
 
 // start and extent have ndim numbers; the box is in the array. into has room for its elements.

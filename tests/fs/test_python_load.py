@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 
+import h5py
 import ml_dtypes
 import numpy as np
 import pytest
@@ -161,6 +162,32 @@ def test_many_arrays_are_read_by_many_threads(package, where):
     for at_once in 0, 1, 16:
         got = found.load(dict.fromkeys(want), "raise_all", at_once=at_once).arrays
         assert all(np.array_equal(got[name], a) and got[name].shape == a.shape for name, a in want.items())
+
+
+MEMORY = """
+import sys, numpy as np, ckptfs
+from ckptfs._load import Request, read
+def peak():
+    return next(int(line.split()[1]) for line in open("/proc/self/status") if line.startswith("VmHWM"))
+found = ckptfs.arrays(sys.argv[1])
+into = np.zeros((8, 16 << 10), np.float32)
+requests = [Request(f"a{i}", start=[0, 0], extent=[16 << 10, 1], into=row.ctypes.data) for i, row in enumerate(into)]
+read(found._set.lib, found._set.at, [Request("small", into=np.zeros(4, np.float32).ctypes.data)], 8)
+before = peak()
+assert read(found._set.lib, found._set.at, requests, 8) == [0] * 8 and (into == np.arange(8)[:, None]).all()
+print((peak() - before) >> 10)
+"""
+
+
+def test_threads_do_not_multiply_the_memory_of_decoding(package, mount):
+    with package.step(mount.path, 1) as folder, h5py.File(folder / "model.h5", "w") as f:
+        for i in range(8):
+            f.create_dataset(f"a{i}", data=np.full((16 << 10, 1 << 10), i, np.float32), chunks=(1 << 10, 1 << 10), compression="gzip", compression_opts=1)
+        f["small"] = np.zeros(4, np.float32)
+    env = {**os.environ, "PYTHONPATH": os.path.dirname(os.path.dirname(package.__file__))}
+    said = subprocess.run([sys.executable, "-c", MEMORY, str(mount / "1")], env=env, capture_output=True, text=True, timeout=150)
+    assert said.returncode == 0, said.stderr
+    assert int(said.stdout) <= 200, said.stdout
 
 
 SPLIT = """
