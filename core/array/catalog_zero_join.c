@@ -20,6 +20,12 @@
 #define WHY_SIZES "the sizes of the parameters and of the ranks' parts do not add up"
 #define WHY_PART "a rank's part of it is not what DeepSpeed writes"
 
+// A small file can name many parameters, states and ranks, so each lookup is paid from ckpt_catalog_spend(). The catalog has no room for
+// more than 2^20 pieces of usual names, which the budget allows.
+#define LOOKUP_COST 512
+#define LOOKUP_COST_BYTE 4 // a lookup compares the key several times
+#define RANGE_COST 32      // to look at a range without elements
+
 // Elements [first, first + count) of a flat array.
 struct range {
 	uint64_t first, count;
@@ -36,7 +42,7 @@ struct joining {
 	char *tree, *name;
 	struct ckpt_zero_parts parts;     // sorted
 	struct ckpt_zero_parts fragments; // sorted; what is of the module has another group
-	struct ckpt_zero_parts keys;      // the first part of each key, sorted by the group
+	struct ckpt_zero_parts keys;      // the first part of each state, sorted by the group
 	uint32_t groups;
 	uint64_t *group_base; // stage 3: where each begins in a rank's flat array; groups + 1
 	struct range *ranges; // stages 1, 2: of the ranks that are there, in the group that is joined
@@ -80,12 +86,20 @@ struct whole {
 	const char *why;
 };
 
+static int spend_lookup(struct joining *j, uint32_t key)
+{
+	return ckpt_catalog_spend(&j->reading, LOOKUP_COST + LOOKUP_COST_BYTE * (uint64_t)strlen(text_of(j, key)));
+}
+
 static int add_entry(struct joining *j, const struct zero_param *param, uint32_t key, const struct row *first,
 		     const char *why)
 {
 	struct ckpt_catalog_entry e = {.tree = j->tree, .name = j->name, .format = "deepspeed", .why = why};
 	uint64_t shape[CKPT_ARRAY_DIMS_MAX];
+	int rc = spend_lookup(j, key);
 
+	if (rc)
+		return rc;
 	memcpy(shape, j->c->numbers + param->shape, param->ndim * sizeof(*shape));
 	e.shape = shape;
 	e.ndim = param->ndim;
@@ -102,11 +116,15 @@ static int add_entry(struct joining *j, const struct zero_param *param, uint32_t
 static int add_range(struct whole *w, uint32_t group, uint32_t rank, uint64_t from, uint64_t at, uint64_t count)
 {
 	struct joining *j = w->j;
-	const struct ckpt_zero_part *part = ckpt_zero_parts_find(w->parts, w->key, group, rank);
+	const struct ckpt_zero_part *part;
 	struct ckpt_piece piece = {0};
 	const struct piece *of;
 	uint64_t end;
+	int rc = spend_lookup(j, w->key);
 
+	if (rc)
+		return rc;
+	part = ckpt_zero_parts_find(w->parts, w->key, group, rank);
 	if (!part) {
 		w->why = CKPT_WHY_NO_FILE;
 		return 0;
@@ -197,8 +215,10 @@ static int join_flat(struct whole *w, const struct group *g, uint64_t begin, uin
 
 		if (r->first >= begin + count)
 			break;
-		if (first >= end)
+		if (first >= end) {
+			rc = ckpt_catalog_spend(&w->j->reading, RANGE_COST);
 			continue;
+		}
 		rc = add_range(w, g->number, r->rank, first - r->first, first - begin, end - first);
 		covered += end - first;
 	}
@@ -215,14 +235,6 @@ static void use_parts(struct joining *j, const struct ckpt_zero_parts *list, uin
 
 	for (size_t i = 0; i < count; i++)
 		j->used[first[i].row] = true;
-}
-
-// A state that has an element for each weight of its part.
-static bool is_state(const struct joining *j, const struct ckpt_zero_part *state)
-{
-	const struct ckpt_zero_part *weights = ckpt_zero_parts_find(&j->parts, NONE, state->group, state->rank);
-
-	return weights && j->c->rows[state->row].ndim == 1 && elements_of(j, state) >= elements_of(j, weights);
 }
 
 static int join_param(struct joining *j, struct group *g, const struct zero_param *param, uint32_t key, uint64_t begin,
@@ -274,8 +286,7 @@ static int join_group(struct joining *j, struct group *g)
 			g->at++;
 		rc = join_param(j, g, param, NONE, begin, count);
 		for (size_t k = keys; k < j->keys.count && j->keys.at[k].group == g->number && !rc; k++)
-			if (is_state(j, &j->keys.at[k]))
-				rc = join_param(j, g, param, j->keys.at[k].key, begin, count);
+			rc = join_param(j, g, param, j->keys.at[k].key, begin, count);
 		if (__builtin_add_overflow(begin, count, &begin))
 			break; // why is known
 	}
@@ -287,6 +298,10 @@ static int join_group(struct joining *j, struct group *g)
 // The groups of a rank's flat array, which are those of all ranks. *ret_why: they are not.
 static int lay_out_groups(struct joining *j, const char **ret_why)
 {
+	int rc = ckpt_catalog_spend(&j->reading, j->groups * sizeof(*j->group_base));
+
+	if (rc)
+		return rc;
 	j->group_base = ckpt_calloc(j->groups + 1, sizeof(*j->group_base));
 	if (!j->group_base)
 		return -ENOMEM;
@@ -304,6 +319,7 @@ static int lay_out_groups(struct joining *j, const char **ret_why)
 	return 0;
 }
 
+// Of the elements of `at`; groups without elements have none. j->groups: it is beyond them.
 static uint32_t group_at(const struct joining *j, uint64_t at)
 {
 	uint32_t low = 0, high = j->groups;
@@ -325,7 +341,8 @@ static int join_split(struct whole *w, uint32_t rank, uint64_t from, uint64_t at
 	const struct joining *j = w->j;
 	int rc = 0;
 
-	for (uint32_t g = group_at(j, from); count && !rc && !w->why; g++) {
+	while (count && !rc && !w->why) {
+		uint32_t g = group_at(j, from);
 		uint64_t n;
 
 		if (g >= j->groups) {
@@ -333,7 +350,7 @@ static int join_split(struct whole *w, uint32_t rank, uint64_t from, uint64_t at
 			break;
 		}
 		n = MIN(count, j->group_base[g + 1] - from);
-		rc = n ? add_range(w, g, rank, from - j->group_base[g], at, n) : 0;
+		rc = add_range(w, g, rank, from - j->group_base[g], at, n);
 		from += n;
 		at += n;
 		count -= n;
@@ -394,8 +411,7 @@ static int join_stage_3(struct joining *j, const struct zero_param *params, size
 		group = group_at(j, from);
 		rc = join_split_param(j, &params[i], NONE, from, n, share, why);
 		for (size_t k = first_key(j, group); k < j->keys.count && j->keys.at[k].group == group && !rc; k++)
-			if (is_state(j, &j->keys.at[k]))
-				rc = join_split_param(j, &params[i], j->keys.at[k].key, from, n, share, why);
+			rc = join_split_param(j, &params[i], j->keys.at[k].key, from, n, share, why);
 		if (__builtin_add_overflow(from, share, &from))
 			from = UINT64_MAX;
 	}
@@ -566,14 +582,34 @@ static void count_ranks(struct joining *j)
 			j->world = j->files[i].dp + 1;
 }
 
-// Weights, and states that have an element for each of them.
+// Weights and states.
 static void use_all(struct joining *j)
 {
-	for (uint32_t g = 0; g < j->groups; g++)
-		use_parts(j, &j->parts, NONE, g);
+	for (size_t i = 0; i < j->parts.count && j->parts.at[i].key == NONE; i++) // they come first
+		j->used[j->parts.at[i].row] = true;
 	for (size_t k = 0; k < j->keys.count; k++)
+		use_parts(j, &j->parts, j->keys.at[k].key, j->keys.at[k].group);
+}
+
+// A state that has an element for each weight of its part.
+static bool is_state(const struct joining *j, const struct ckpt_zero_part *state)
+{
+	const struct ckpt_zero_part *weights = ckpt_zero_parts_find(&j->parts, NONE, state->group, state->rank);
+
+	return weights && j->c->rows[state->row].ndim == 1 && elements_of(j, state) >= elements_of(j, weights);
+}
+
+// Once, as each parameter of a group goes through its keys.
+static int list_states(struct joining *j)
+{
+	size_t kept = 0;
+	int rc = ckpt_zero_parts_keys(&j->parts, &j->keys);
+
+	for (size_t k = 0; k < j->keys.count && !rc; k++)
 		if (is_state(j, &j->keys.at[k]))
-			use_parts(j, &j->parts, j->keys.at[k].key, j->keys.at[k].group);
+			j->keys.at[kept++] = j->keys.at[k];
+	j->keys.count = kept;
+	return rc;
 }
 
 static int take_files(struct joining *j)
@@ -599,7 +635,7 @@ static int take_files(struct joining *j)
 		j->groups = j->parts.at[i].group + 1;
 	twice = ckpt_zero_parts_double(&j->parts);
 	return twice ? ckpt_catalog_refuse(&j->reading, "zero_pp_rank", "two files are of rank %u", twice->rank)
-		     : ckpt_zero_parts_keys(&j->parts, &j->keys);
+		     : list_states(j);
 }
 
 // Those of the stage; with stage 3 each rank has its own.
@@ -660,8 +696,9 @@ static int name_checkpoint(struct joining *j, bool has_others)
 	return j->tree ? 0 : -ENOMEM;
 }
 
+// *spent is of all checkpoints together.
 static int join_checkpoint(struct ckpt_catalog *c, const struct zero_file *files, size_t count, bool has_others,
-			   bool *used)
+			   bool *used, uint64_t *spent)
 {
 	CLEANUP_FREE bool *now = ckpt_calloc(c->count + 1, sizeof(*now));
 	CLEANUP_FREE char *path = strdup(c->text + files->path);
@@ -677,13 +714,14 @@ static int join_checkpoint(struct ckpt_catalog *c, const struct zero_file *files
 	const struct ckpt_catalog before = *c;
 	int rc = now && path && name ? name_checkpoint(&j, has_others) : -ENOMEM;
 
-	j.reading = (struct ckpt_catalog_reading){.catalog = c, .path = path};
+	j.reading = (struct ckpt_catalog_reading){.catalog = c, .path = path, .spent = *spent};
 	if (!rc)
 		rc = read_checkpoint(&j);
 	for (size_t i = 0; i < before.count && !rc && !j.has_why; i++)
 		used[i] |= now[i];
 	if (rc == -EINVAL)
 		rc = ckpt_catalog_take_back(&j.reading, &before);
+	*spent = j.reading.spent;
 	ckpt_zero_parts_done(&j.parts);
 	ckpt_zero_parts_done(&j.fragments);
 	ckpt_zero_parts_done(&j.keys);
@@ -734,6 +772,7 @@ int ckpt_zero_join(struct ckpt_catalog *c)
 	size_t rows = c->count, files = c->zero_file_count;
 	CLEANUP_FREE bool *used = files ? ckpt_calloc(rows + 1, sizeof(*used)) : NULL;
 	const struct zero_file *all = c->zero_files;
+	uint64_t spent = 0;
 	int rc = files && !used ? -ENOMEM : 0;
 
 	if (!files)
@@ -745,7 +784,7 @@ int ckpt_zero_join(struct ckpt_catalog *c)
 		for (n = 1; at + n < files && !compare_checkpoints(c, &all[at], &all[at + n]); n++)
 			;
 		has_others |= at + n < files && !compare_dirs(c, &all[at], &all[at + n]);
-		rc = join_checkpoint(c, &all[at], n, has_others, used);
+		rc = join_checkpoint(c, &all[at], n, has_others, used, &spent);
 	}
 	if (!rc)
 		drop_used(c, used, rows);

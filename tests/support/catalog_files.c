@@ -64,7 +64,7 @@ int ckpt_catalog_of_bytes(struct ckpt_bytes *b, const char *path, struct ckpt_ca
 
 // --- Several files ----------------------------------------------------------------------------------------------------
 
-#define SAMPLES_MAX 32
+#define SAMPLES_MAX 1024
 
 struct sample {
 	struct ckpt_sample_file *files;

@@ -65,6 +65,19 @@ static void tensor(uint64_t numel)
 	say("\x85\x89)tR");
 }
 
+static void scalar(void)
+{
+	say("ctorch._utils\n_rebuild_tensor_v2\n((");
+	text("storage");
+	say("ctorch\nFloatStorage\n");
+	text("0");
+	text("cpu");
+	number(64);
+	say("tQ");
+	number(0);
+	say("))\x89)tR");
+}
+
 static void begin(void)
 {
 	pickle.len = 0;
@@ -260,6 +273,165 @@ START_TEST(too_many_parameters_are_refused_and_cost_no_other_array)
 }
 END_TEST
 
+// --- Many of them -----------------------------------------------------------------------------------------------------
+
+enum { ELEMENTS = 64 }; // of a part
+
+struct many {
+	int stage, ranks, params;
+	uint64_t rows, columns;
+	int states, state_len; // names of this many bytes
+};
+
+static void put_states(const struct many *m)
+{
+	CLEANUP_FREE char *name = calloc((size_t)m->state_len + 1, 1);
+
+	ck_assert_ptr_nonnull(name);
+	for (int i = 0; i < m->states; i++) {
+		memset(name, 'k', (size_t)m->state_len);
+		name[m->state_len - 1] = (char)('0' + i);
+		text(name);
+		tensor(ELEMENTS);
+	}
+}
+
+static void put_many_of_rank(const struct many *m)
+{
+	begin();
+	text("optimizer_state_dict");
+	say("}(");
+	text("partition_count");
+	number((uint64_t)m->ranks);
+	text(m->stage == 3 ? "fp32_flat_groups" : "single_partition_of_fp32_groups");
+	say("](");
+	tensor(ELEMENTS);
+	say("e");
+	text(m->stage == 3 ? "optimizer_state_dict" : "base_optimizer_state");
+	say("}(");
+	text("state");
+	say("}(K");
+	ckpt_bytes_add(&pickle, "\0", 1);
+	say("}(");
+	put_states(m);
+	say("uuuu");
+}
+
+// The catalog of a checkpoint with so many ranks.
+static void read_many(const struct many *m)
+{
+	size_t count = (size_t)m->ranks + 1;
+	struct ckpt_sample_file *all = calloc(count, sizeof(*all));
+	char(*paths)[80] = calloc(count, sizeof(*paths));
+
+	ck_assert(all && paths);
+	begin_model();
+	for (int i = 0; i < m->params; i++) {
+		char name[16];
+
+		snprintf(name, sizeof(name), "p%d", i);
+		shape(name, m->rows, m->columns);
+	}
+	end_model();
+	all[0].bytes = files[MODEL].bytes;
+	all[0].path = m->stage == 3 ? "d/zero_pp_rank_0_mp_rank_00_model_states.pt" : files[MODEL].path;
+	files[MODEL].bytes = (struct ckpt_bytes){0};
+	for (size_t i = 1; i < count; i++) {
+		snprintf(paths[i], sizeof(paths[i]), "d/zero_pp_rank_%zu_mp_rank_00_optim_states.pt", i - 1);
+		all[i].path = paths[i];
+		put_many_of_rank(m);
+		end(RANK_0);
+		all[i].bytes = files[RANK_0].bytes;
+		files[RANK_0].bytes = (struct ckpt_bytes){0};
+	}
+	ck_ok(ckpt_catalog_of_files(all, count, NULL, &c));
+	for (size_t i = 0; i < count; i++)
+		free(all[i].bytes.data);
+	free(all);
+	free(paths);
+}
+
+static void check_many(const struct many *m)
+{
+	size_t count = ckpt_catalog_count(c);
+
+	ck_assert_uint_eq(ckpt_catalog_faults(c), 0);
+	ck_assert_uint_eq(count, (size_t)m->params * (size_t)(1 + m->states));
+	for (size_t i = 0; i < count; i++) {
+		struct ckpt_catalog_array a;
+
+		ckpt_catalog_get(c, i, &a);
+		ck_assert_msg(!a.why, "%s: %s", a.name, a.why);
+	}
+}
+
+START_TEST(a_thousand_ranks_join)
+{
+	const struct many flat = {2, 1000, 500, ELEMENTS, 2, 3, 10}, split = {3, 200, ELEMENTS, 200, 1, 3, 10};
+
+	read_many(&flat);
+	check_many(&flat);
+	ckpt_catalog_free(TAKE_PTR(c));
+	read_many(&split);
+	check_many(&split);
+}
+END_TEST
+
+// Each parameter is split over each rank, and each lookup of a part compares the long name.
+START_TEST(lookups_of_long_names_are_too_much_work)
+{
+	struct ckpt_catalog_fault f;
+
+	read_many(&(struct many){3, 80, ELEMENTS, 80, 1, 1, 60000});
+	ck_assert_uint_eq(ckpt_catalog_faults(c), 1);
+	ckpt_catalog_fault(c, 0, &f);
+	ck_assert_str_eq(f.field, "catalog");
+	ck_assert_ptr_nonnull(strstr(f.reason, "too much work"));
+	ck_assert_uint_eq(ckpt_catalog_count(c), 160); // the parts of the ranks
+}
+END_TEST
+
+// To try each of them for each parameter takes minutes, which is beyond the time limit of a test.
+START_TEST(scalars_of_the_optimizer_are_not_tried_for_each_parameter)
+{
+	enum { MANY = 40000 };
+	char name[16];
+
+	put_all();
+	begin_model();
+	for (int i = 0; i < MANY; i++) {
+		snprintf(name, sizeof(name), "p%d", i);
+		shape(name, 1, 1);
+	}
+	end_model();
+	begin();
+	text("optimizer_state_dict");
+	say("}(");
+	text("single_partition_of_fp32_groups");
+	say("](");
+	tensor(32);
+	say("e");
+	text("base_optimizer_state");
+	say("}(K");
+	ckpt_bytes_add(&pickle, "\0", 1);
+	say("}(");
+	text("s0");
+	scalar();
+	say("q\x01");
+	for (int i = 1; i < MANY; i++) {
+		snprintf(name, sizeof(name), "s%d", i);
+		text(name);
+		say("h\x01");
+	}
+	say("uuu");
+	end(RANK_0);
+	ck_ok(ckpt_catalog_of_files(files, FILES, NULL, &c));
+	check_why("p0", "");
+	check_why("p39999", "");
+	ck_assert_uint_eq(ckpt_catalog_faults(c), 0);
+}
+END_TEST
+
 START_TEST(without_memory_nothing_is_said)
 {
 	put_all();
@@ -287,6 +459,9 @@ int main(void)
 	tcase_add_test(t, the_parts_of_the_ranks_are_one_array);
 	tcase_add_test(t, numbers_beyond_all_reason_are_a_reason);
 	tcase_add_test(t, too_many_parameters_are_refused_and_cost_no_other_array);
+	tcase_add_test(t, a_thousand_ranks_join);
+	tcase_add_test(t, lookups_of_long_names_are_too_much_work);
+	tcase_add_test(t, scalars_of_the_optimizer_are_not_tried_for_each_parameter);
 	tcase_add_test(t, without_memory_nothing_is_said);
 	suite_add_tcase(suite, t);
 	return ckpt_suite_run(suite);
