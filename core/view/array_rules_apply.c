@@ -205,6 +205,14 @@ static bool put_name(FILE *out, const struct rule *r, const char *name)
 	}
 }
 
+// The name of an item without its tree, which TREE:NAME begins with.
+static const char *without_tree(const struct ckpt_array_item *item, const char *name)
+{
+	size_t len = strlen(item->tree);
+
+	return !strncmp(name, item->tree, len) && name[len] == ':' ? name + len + 1 : name;
+}
+
 static int rename_item(const struct apply *x, struct ckpt_array_item *item, bool *any)
 {
 	CLEANUP_FREE char *made = NULL;
@@ -220,7 +228,7 @@ static int rename_item(const struct apply *x, struct ckpt_array_item *item, bool
 	*any = true;
 	if (!len || len > CKPT_ARRAY_NAME_MAX)
 		return refuse(x, "the new name of \"%.200s\" is %s", item->name, len ? "too long" : "empty");
-	if (item->tree && !(bare = strdup(made)))
+	if (item->tree && !(bare = strdup(without_tree(item, made))))
 		return -ENOMEM;
 	if (bare) {
 		free(item->bare);

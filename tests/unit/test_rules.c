@@ -187,6 +187,24 @@ START_TEST(names_are_replaced_at_each_match)
 }
 END_TEST
 
+// Two trees have an array of this name, so that the items are called TREE:NAME.
+START_TEST(an_item_with_its_tree_in_its_name_is_found_after_a_rename)
+{
+	struct ckpt_expr *w = ckpt_expr_ref(find("w"));
+
+	ck_ok(ckpt_array_list_add(&list, "file:x.old", "file", "x.old", w));
+	ck_ok(ckpt_array_list_add(&list, "other:x.old", "other", "x.old", w));
+	ckpt_expr_unref(w);
+	apply("[{\"rename\": [\"old$\", \"new\"]}, {\"transpose\": \"file:x.*\", \"axes\": [1, 0]}, {\"drop\": "
+	      "\"layers.*.w\"}]");
+	check("file:x.new", 6, (const float[]){0, 3, 1, 4, 2, 5});
+	check("other:x.new", 6, (const float[]){0, 1, 2, 3, 4, 5});
+	apply("[{\"rename\": [\"^other:\", \"\"]}, {\"drop\": \"x.new\"}]");
+	ck_assert_uint_eq(list.count, 1);
+	ck_assert_str_eq(notes, "");
+}
+END_TEST
+
 START_TEST(a_name_is_that_of_one_array)
 {
 	ck_error(try_rules("[{\"rename\": [\"[0-9]+\", \"\"]}, {\"drop\": \"**\"}]"), EINVAL);
@@ -230,6 +248,7 @@ static Suite *suite(void)
 	tcase_add_test(tc, numbers_with_zeros_before_them_are_numbers);
 	tcase_add_test(tc, parts_are_cut_and_joined_in_the_order_that_is_asked_for);
 	tcase_add_test(tc, names_are_replaced_at_each_match);
+	tcase_add_test(tc, an_item_with_its_tree_in_its_name_is_found_after_a_rename);
 	tcase_add_test(tc, a_name_is_that_of_one_array);
 	tcase_add_test(tc, what_is_told_is_safe_for_a_terminal);
 	tcase_add_test(tc, long_rules_are_refused);
