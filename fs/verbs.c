@@ -433,7 +433,7 @@ static char *answer_change(struct ckpt_fs *fs, const char *session, const char *
 	int rc = step ? change(fs, step, change_several, (void *)text) : -ESTALE;
 
 	ckpt_step_unref(step);
-	return rc ? failure(rc, ckpt_delete_hint(rc)) : done();
+	return rc ? failure(rc, rc == -ESTALE ? "it was changed meanwhile: try again" : ckpt_delete_hint(rc)) : done();
 }
 
 static char *answer_restore(struct ckpt_fs *fs, const char *session, int64_t version)

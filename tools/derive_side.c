@@ -7,6 +7,7 @@
 #include "core/cold/file.h"
 #include "core/save/share.h"
 #include "core/save/share_chunks.h"
+#include "core/store/examiner.h"
 #include "tools/output.h"
 #include "tools/stop.h"
 
@@ -22,6 +23,7 @@ int ckpt_derive_side_read(struct ckpt_derive_side *s, const struct ckpt_listing 
 	s->under = ckpt_text("%s", "");
 	if (rc)
 		return rc;
+	s->is_here = ckpt_examiner_is_here(s->step, s->m);
 	rc = ckpt_step_arrays_read(s->step, s->m, path, &s->arrays);
 	return rc ? ckpt_fail(word, "`ckptfs ls STORE STEP` lists its files; `ckptfs verify` says what is damaged",
 			      "its arrays cannot be read: %s", strerror(-rc))
@@ -195,7 +197,7 @@ static int share_file(struct ckpt_derive_side *s, const struct ckpt_entry *e, in
 
 	if (e->nlink < 2 && ckpt_step_has_raw(s->step, s->m, e->index))
 		return ckpt_share_entry(s->step, s->m, e->index, dirfd, path);
-	if (e->nlink < 2)
+	if (e->nlink < 2 && s->is_here)
 		rc = ckpt_share_chunks(s->step, s->m, e->index, dirfd, path);
 	if (rc != -EXDEV)
 		return rc;

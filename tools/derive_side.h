@@ -17,7 +17,8 @@ struct ckpt_derive_side {
 	bool *chosen;  // by array of its catalog
 	bool *skipped; // the others, and those that stay
 	struct ckpt_whole whole;
-	char *under; // of its files, in the new step: "", or "NAME/"
+	bool is_here; // all of its bytes: else its packs may go from a remote before this node has told that it needs them
+	char *under;  // of its files, in the new step: "", or "NAME/"
 	// Of the files that stay:
 	uint64_t bytes, copied_bytes; // the second: of those that can neither be linked nor share chunks
 	size_t array_count;

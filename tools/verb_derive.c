@@ -191,15 +191,16 @@ static int write_rest(struct derive *v, int dirfd)
 static int fill(void *arg, int dirfd)
 {
 	struct derive *v = arg;
-	int rc = ckpt_derive_side_share(&v->first, dirfd);
+	int rc;
 
-	if (!rc)
-		rc = ckpt_derive_side_share(&v->second, dirfd);
-	if (rc)
-		return rc;
 	ckpt_progress_start("deriving", v->of.of.bytes, 1);
 	rc = write_rest(v, dirfd);
 	ckpt_progress_stop();
+	// Last: what stands for chunks is an empty file until the commit, which a kill may leave.
+	if (!rc)
+		rc = ckpt_derive_side_share(&v->first, dirfd);
+	if (!rc)
+		rc = ckpt_derive_side_share(&v->second, dirfd);
 	return rc;
 }
 
@@ -316,7 +317,7 @@ int ckpt_verb_derive(int argc, char **argv)
 		       "safetensors.\v"
 		       "A file of which every array is chosen, and none changes, costs no byte: the new step links it, "
 		       "or "
-		       "has the same chunks in packs. Index files go with their shards, and a DCP or zarr folder stays "
+		       "has the same chunks in packs that are on this node. Index files go with their shards, and a DCP or zarr folder stays "
 		       "whole. Other files do not go into the new step. Arrays that change are written beside these "
 		       "files, or in the folder derived/ where they have the names.\n\n"
 		       "--merge adds each array of the other STEP whose name the first one does not give. So where "

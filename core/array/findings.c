@@ -540,6 +540,7 @@ struct elements {
 	struct ckpt_findings_reading *how;
 	uint32_t *same; // arrays as before, in the order of their tree
 	size_t same_count, changed;
+	uint64_t bytes; // of the arrays that were read
 };
 
 static int read_pair(struct elements *e, struct pair *p)
@@ -637,6 +638,30 @@ static int tell_pair(struct elements *e, size_t i, const struct ckpt_catalog_arr
 	return rc;
 }
 
+// Bytes of the array that are read; saturates.
+static uint64_t bytes_of(const struct ckpt_catalog_array *a)
+{
+	uint64_t bytes = MAX(ckpt_dtype_width(a->dtype), 1u);
+
+	for (unsigned i = 0; i < a->ndim; i++)
+		if (__builtin_mul_overflow(bytes, a->shape[i], &bytes))
+			return UINT64_MAX;
+	return bytes;
+}
+
+// Many arrays may be the same bytes.
+static bool is_too_much(struct elements *e, const struct ckpt_catalog_array *a)
+{
+	uint64_t bytes = bytes_of(a);
+
+	if (!e->how->bytes_max)
+		return false;
+	if (bytes > e->how->bytes_max - e->bytes)
+		return true;
+	e->bytes += bytes;
+	return false;
+}
+
 static int read_array(struct elements *e, size_t i)
 {
 	struct ckpt_catalog_array a;
@@ -646,7 +671,7 @@ static int read_array(struct elements *e, size_t i)
 	ckpt_catalog_get(e->now->catalog, i, &a);
 	if (a.why)
 		return 0;
-	if (!ckpt_findings_may_read(e->now->catalog, i)) {
+	if (!ckpt_findings_may_read(e->now->catalog, i) || is_too_much(e, &a)) {
 		e->how->not_read++;
 		return 0;
 	}

@@ -80,8 +80,9 @@ struct ckpt_findings_reading {
 	// After each part of the elements: bytes since the last call. False: that is enough, -EINTR. NULL: on and on.
 	bool (*go_on)(void *arg, uint64_t bytes);
 	void *arg;
+	uint64_t bytes_max; // of all arrays that are read, decoded; 0: any
 	uint64_t arrays,
-		not_read; // counts arrays that were read; those that are not, as most of their elements are not stored
+		not_read; // counts arrays that were read; those that are not, as most of their elements are not stored, or beyond bytes_max
 };
 // before: NULL where there is none. What cannot be read is a finding. 0, -ENOMEM, -EINTR.
 int ckpt_findings_of_elements(struct ckpt_findings *f, const struct ckpt_findings_side *now,

@@ -56,6 +56,16 @@ static int write_text(struct ckpt_step *step, const struct ckpt_manifest *m, uin
 	return rc;
 }
 
+// The mount may be another user's than root's, who makes the file.
+static int give_to_owner(int fd, int dirfd)
+{
+	struct stat st, is;
+
+	if (fstat(dirfd, &st) || fstat(fd, &is))
+		return -errno;
+	return st.st_uid == is.st_uid || !fchown(fd, st.st_uid, st.st_gid) ? 0 : -errno;
+}
+
 int ckpt_share_chunks(struct ckpt_step *step, struct ckpt_manifest *m, uint32_t index, int dirfd, const char *path)
 {
 	CLEANUP_FREE char *text = malloc(TEXT_MAX);
@@ -68,6 +78,8 @@ int ckpt_share_chunks(struct ckpt_step *step, struct ckpt_manifest *m, uint32_t 
 	if (fd < 0)
 		return fd;
 	rc = ckpt_sys.fsetxattr(fd, CHUNKS_XATTR, text, strlen(text), XATTR_CREATE);
+	if (!rc)
+		rc = give_to_owner(fd, dirfd);
 	if (!rc && fchmod(fd, 0400)) // the commit opens it
 		rc = -errno;
 	if (rc)

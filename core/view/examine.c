@@ -8,6 +8,9 @@
 
 #include <stdio.h>
 
+#define READ_TIMES 8 // the bytes of all files, and
+#define READ_BASE (UINT64_C(256) << 20)
+
 // --- The step before ----------------------------------------------------------------------------------------------------
 
 static int64_t number_of(struct ckpt_step *step)
@@ -243,11 +246,20 @@ static struct ckpt_findings_side side_of(struct ckpt_step *step, const struct ck
 	return (struct ckpt_findings_side){ckpt_step_arrays_catalog(a), ckpt_step_arrays_files(a), "", number_of(step)};
 }
 
+static uint64_t bytes_max(const struct ckpt_manifest *m)
+{
+	uint64_t files, bytes;
+
+	ckpt_manifest_totals(m, &files, &bytes);
+	return READ_BASE + READ_TIMES * MIN(bytes, UINT64_MAX / READ_TIMES / 2);
+}
+
 static int find_all(const struct ckpt_examine *how, const struct ckpt_findings_side *now,
 		    const struct ckpt_findings_side *before, struct ckpt_findings *f)
 {
 	struct sides sides = {.now = now->catalog, .is = {.m = how->m}};
-	struct ckpt_findings_reading reading = {.go_on = how->go_on, .arg = how->arg};
+	struct ckpt_findings_reading reading = {
+		.go_on = how->go_on, .arg = how->arg, .bytes_max = bytes_max(how->m)};
 	int rc = ckpt_findings_of_headers(f, now);
 
 	if (!rc && before)

@@ -4,6 +4,7 @@
 //
 // looked: "headers", or "elements" where these were read, too. first: CKPT_EXAMINED_MAX at most, in CKPT_EXAMINED_BYTES_MAX together, trouble first.
 //
+// Arrays are read up to some times the bytes of the step's files: a few bytes may be those of many arrays.
 // An array whose chunks are those of the step before is not read there: their ids say so, where both are sealed.
 // Ownership: the caller's. Threads: any; the calling thread needs CKPT_EXAMINE_STACK bytes of stack, as formats are read in it. Blocks on the disk or the
 // store.

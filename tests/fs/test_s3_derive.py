@@ -1,4 +1,4 @@
-"""derive of a step that is in the bucket alone: what stays shares its chunks, and of the rest only what is chosen is fetched."""
+"""derive of a step that is in the bucket alone: only what is chosen is fetched, and what the bucket has is not sent again."""
 
 import numpy as np
 import pytest
@@ -42,11 +42,11 @@ def away(node, fault_proxy, model):
 def test_nothing_of_the_optimizer_is_fetched(away, fault_proxy, model, ckptfs, node):
     assert fetched(fault_proxy)[0] == 0
     said = ckptfs.json("derive", away.path, "1000", "serving", "--only", "params.**")
-    assert (said["shared_files"], said["arrays"]) == (1, 4) and said["shared_bytes"] > 16 * MIB
-    assert 0 < fetched(fault_proxy)[0] <= 3 * 4 * MIB, "a chunk of each header and of the optimizer's directory"
+    assert (said["shared_files"], said["arrays"]) == (0, 4) and said["shared_bytes"] == 0, "its packs might go before the bucket knows"
+    assert 16 * MIB < fetched(fault_proxy)[0] <= 9 * 4 * MIB, "the model, and chunks with headers"
     said = ckptfs.json("derive", away.path, "1000", "merged", "--only", "params.**", "--merge", "tuned")
-    assert (said["shared_files"], said["arrays"]) == (1, 5)
-    assert fetched(fault_proxy)[0] <= 8 * 4 * MIB, "the adapter besides"
+    assert (said["shared_files"], said["arrays"]) == (0, 5)
+    assert fetched(fault_proxy)[0] <= 18 * 4 * MIB, "twice the model, and the adapter besides: nothing of 48 MiB"
     sent = sum(row["bytes_in"] for row in fault_proxy.log() if row["op"] in ("PutObject", "UploadPart"))
     away.wait("serving")
     assert sum(row["bytes_in"] for row in fault_proxy.log() if row["op"] in ("PutObject", "UploadPart") and "/packs/" in row["key"]) < 10 * MIB, sent
