@@ -18,6 +18,7 @@ import shutil
 from pathlib import Path
 from typing import Any, Dict, Optional
 
+from torch import distributed
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
 from . import Error, Mode, StorePath, find, resolve, should_save, wait
@@ -72,6 +73,9 @@ class StepCallback(TrainerCallback):
         return found
 
     def on_save(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **more: Any) -> TrainerControl:
+        # Other processes may be writing yet, as their rng_state_N.pth.
+        if distributed.is_available() and distributed.is_initialized():
+            distributed.barrier()
         if state.is_world_process_zero:
             name = self._name(state)
             if self._is_in_store(args):

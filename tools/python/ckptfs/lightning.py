@@ -79,12 +79,19 @@ class StepCheckpoint(pl.Callback):
     def save(self, trainer: Any, temporary: bool = False) -> None:
         """On all ranks. The step is committed when it returns."""
         step, staged = trainer.global_step, None
+        failed: Optional[Exception] = None
         name = f"{self.folder}/{step}" if self.folder else str(step)
         self.last = step
         if trainer.is_global_zero:
-            staged = Staged(self.store, name)
+            try:
+                staged = Staged(self.store, name)
+            except Exception as e:  # noqa: BLE001  (it is raised below, on all ranks)
+                failed = e
         try:
-            path = trainer.strategy.broadcast(str(staged.path / FILE) if staged else None)
+            # The other ranks wait for this: they get the failure, too.
+            path, said = trainer.strategy.broadcast((str(staged.path / FILE) if staged else None, str(failed) if failed else None))
+            if said is not None:
+                raise failed or Error(errno.ECANCELED, f"rank 0 could not begin: {said}", f"{self.store}/{name}")
             trainer.save_checkpoint(path, weights_only=self.weights_only)
             trainer.strategy.barrier("ckptfs")
             if staged:
