@@ -202,6 +202,7 @@ static int share_file(struct ckpt_derive_side *s, const struct ckpt_entry *e, in
 	if (rc != -EXDEV)
 		return rc;
 	s->copied_bytes += e->bytes;
+	s->copied_count++;
 	return ckpt_share_copy_entry(s->step, s->m, e->index, dirfd, path, &progress);
 }
 

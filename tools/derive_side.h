@@ -18,9 +18,10 @@ struct ckpt_derive_side {
 	bool *skipped; // the others, and those that stay
 	struct ckpt_whole whole;
 	bool is_here; // all of its bytes: else its packs may go from a remote before this node has told that it needs them
-	char *under;  // of its files, in the new step: "", or "NAME/"
+	char *under; // of its files, in the new step: "", or "NAME/"
 	// Of the files that stay:
 	uint64_t bytes, copied_bytes; // the second: of those that can neither be linked nor share chunks
+	size_t copied_count;
 	size_t array_count;
 };
 

@@ -215,9 +215,9 @@ static int print(const struct derive *v)
 			format_of(v), "arrays", (json_int_t)(e->array_count + a->array_count + b->array_count), "files",
 			(json_int_t)((e->array_count ? e->file_count : 0) + a->whole.count + b->whole.count), "bytes",
 			(json_int_t)(e->bytes + a->bytes + b->bytes), "shared_files",
-			(json_int_t)(a->whole.count + b->whole.count), "shared_bytes",
-			(json_int_t)(a->bytes + b->bytes - a->copied_bytes - b->copied_bytes), "left_out",
-			v->of.left_out)));
+			(json_int_t)(a->whole.count + b->whole.count - a->copied_count - b->copied_count),
+			"shared_bytes", (json_int_t)(a->bytes + b->bytes - a->copied_bytes - b->copied_bytes),
+			"left_out", v->of.left_out)));
 	return 0;
 }
 
@@ -317,7 +317,8 @@ int ckpt_verb_derive(int argc, char **argv)
 		       "safetensors.\v"
 		       "A file of which every array is chosen, and none changes, costs no byte: the new step links it, "
 		       "or "
-		       "has the same chunks in packs that are on this node. Index files go with their shards, and a DCP or zarr folder stays "
+		       "has the same chunks in packs that are on this node. Index files go with their shards, and a "
+		       "DCP or zarr folder stays "
 		       "whole. Other files do not go into the new step. Arrays that change are written beside these "
 		       "files, or in the folder derived/ where they have the names.\n\n"
 		       "--merge adds each array of the other STEP whose name the first one does not give. So where "

@@ -258,8 +258,7 @@ static int find_all(const struct ckpt_examine *how, const struct ckpt_findings_s
 		    const struct ckpt_findings_side *before, struct ckpt_findings *f)
 {
 	struct sides sides = {.now = now->catalog, .is = {.m = how->m}};
-	struct ckpt_findings_reading reading = {
-		.go_on = how->go_on, .arg = how->arg, .bytes_max = bytes_max(how->m)};
+	struct ckpt_findings_reading reading = {.go_on = how->go_on, .arg = how->arg, .bytes_max = bytes_max(how->m)};
 	int rc = ckpt_findings_of_headers(f, now);
 
 	if (!rc && before)
