@@ -130,6 +130,12 @@ static int tell(struct ckpt_catalog *c, uint32_t index, const char *field, const
 	return file ? ckpt_catalog_add_fault(c, file, field, reason) : -ENOMEM;
 }
 
+// A checkpoint may be one array without a name.
+static const char *shown_name(const struct ckpt_catalog *c, uint32_t name)
+{
+	return c->text[name] ? c->text + name : "(an array without a name)";
+}
+
 static int keep_promise(const struct ending *e, const struct promise *p)
 {
 	struct ckpt_catalog *c = e->c;
@@ -141,9 +147,9 @@ static int keep_promise(const struct ending *e, const struct promise *p)
 	if (rc)
 		return rc;
 	if (!found && p->file != NONE)
-		return tell(c, p->index, "Missing", "%.200s, in %.200s", c->text + p->name, c->text + p->file);
+		return tell(c, p->index, "Missing", "%.200s, in %.200s", shown_name(c, p->name), c->text + p->file);
 	if (!found)
-		return tell(c, p->index, "Missing", "%.200s", c->text + p->name);
+		return tell(c, p->index, "Missing", "%.200s", shown_name(c, p->name));
 	e->named[at] = true;
 	row = &c->rows[e->order[at]];
 	if (p->ndim == CKPT_SHAPE_UNKNOWN || row->why != NONE ||
@@ -185,8 +191,9 @@ static int find_extra(const struct ending *e, const struct cover *cover)
 			continue;
 		if (row->pieces)
 			ckpt_catalog_piece(c, e->order[at], 0, &piece);
-		rc = row->pieces ? tell(c, cover->index, "Extra", "%.200s, in %.200s", c->text + row->name, piece.file)
-				 : tell(c, cover->index, "Extra", "%.200s", c->text + row->name);
+		rc = row->pieces
+			     ? tell(c, cover->index, "Extra", "%.200s, in %.200s", shown_name(c, row->name), piece.file)
+			     : tell(c, cover->index, "Extra", "%.200s", shown_name(c, row->name));
 	}
 	return rc;
 }
