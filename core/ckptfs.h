@@ -225,7 +225,7 @@ CKPT_PUBLIC int ckpt_array_set_read(struct ckpt_array_set *set, size_t i, const 
 
 // --- Loading by a template ----------------------------------------------------------------------------------------------
 
-// What becomes of an array whose shape is not the one that is wanted. The first that holds is taken.
+// The fate of an array whose shape is not the one that is wanted. The first that holds is taken.
 enum ckpt_shapes {
 	CKPT_SHAPES_STRICT = 0, // -ERANGE
 	CKPT_SHAPES_RELAXED =
@@ -233,7 +233,7 @@ enum ckpt_shapes {
 	CKPT_SHAPES_PADDED = 2, // Megatron's allow_shape_mismatch: zeros at the end; one that is larger is -ERANGE
 };
 
-// How an array was read, or would be.
+// The way an array was read, or would be.
 enum ckpt_fitted {
 	CKPT_FITTED_SAME = 0,
 	CKPT_FITTED_FIRST = 1, // [0] of its first dimension

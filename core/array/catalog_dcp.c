@@ -142,7 +142,7 @@ static const struct stored *find_stored(const struct reading *r, ckpt_value name
 	return find_in(r, r->stored, r->stored_count, name, offset);
 }
 
-// What makes no sense says nothing.
+// A value that makes no sense says nothing.
 static int take_shapes(struct reading *r, ckpt_value mcore_data)
 {
 	const struct ckpt_pickle *p = r->pickle;

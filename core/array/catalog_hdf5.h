@@ -130,7 +130,7 @@ struct ckpt_hdf5_type {
 };
 int ckpt_hdf5_type_parse(struct ckpt_hdf5 *h, struct ckpt_hdf5_bytes *body, struct ckpt_hdf5_type *ret_type);
 
-// Whether an attribute of this name is this text, of 32 bytes at most.
+// True: an attribute of this name is this text, of 32 bytes at most.
 int ckpt_hdf5_has_attribute(struct ckpt_hdf5 *h, const struct ckpt_hdf5_object *o, const char *name, const char *text,
 			    bool *ret_has);
 

@@ -1,4 +1,4 @@
-// Where the chunks of a dataset lie. A B-tree of version 1 names the place of each. All other indices go by the number of a chunk in the
+// The places of a dataset's chunks. A B-tree of version 1 names the place of each. All other indices go by the number of a chunk in the
 // grid of what the dataset may grow to: a single chunk, chunks behind each other, a fixed array of addresses, an extensible one.
 //
 // An extensible array has its first elements in its index block, and then data blocks: super block u is 2^(u/2) data blocks of

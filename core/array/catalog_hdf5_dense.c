@@ -185,7 +185,7 @@ static int each_record(const struct dense *d, uint64_t address, unsigned level, 
 	return rc;
 }
 
-// How many bytes the counts of records have, which follow from how many a node could have.
+// The bytes that the counts of records have, which follow from how many a node could have.
 static bool take_sizes(struct dense *d, unsigned depth)
 {
 	const unsigned front = 10; // signature, version, type, checksum

@@ -87,6 +87,6 @@ int ckpt_catalog_add_numbers(struct ckpt_catalog *c, const uint64_t *numbers, un
 int ckpt_catalog_add_text(struct ckpt_catalog *c, const char *text, uint32_t *ret_at);
 int ckpt_catalog_add_fault(struct ckpt_catalog *c, const char *file, const char *field,
 			   const char *reason); // 0, -ENOMEM
-// What was added since `before`, a copy of the catalog, is gone; memory stays. The last fault of the file that is read stays, too. 0,
+// All that was added since `before`, a copy of the catalog, is gone; memory stays. The last fault of the file that is read stays, too. 0,
 // -ENOMEM.
 int ckpt_catalog_take_back(struct ckpt_catalog_reading *r, const struct ckpt_catalog *before);

@@ -9,5 +9,5 @@
 int ckpt_zero_take(struct ckpt_torch *r, size_t first_row);
 
 // Once, after the last file: adds the whole arrays. The ranks' parts of them are rows no more, unless an array could not be made whole.
-// What does not add up is a fault, or why an array cannot be read. 0, -ENOMEM.
+// Numbers that do not add up are a fault, or why an array cannot be read. 0, -ENOMEM.
 int ckpt_zero_join(struct ckpt_catalog *c);

@@ -4,7 +4,7 @@
 //	stages 1, 2   the ranks' parts of a group, one behind the other, are the whole of it and a padding
 //	stage 3       each parameter is split evenly over the ranks, the last of them padded; a rank's groups are one flat array
 //
-// What is made of them, in the tree of the checkpoint's directory (below it mp_rank_MM, where there are several model parallel ranks):
+// The arrays made of them, in the tree of the checkpoint's directory (below it mp_rank_MM, where there are several model parallel ranks):
 //
 //	NAME        the master weights; of a frozen parameter its weights, of a buffer what the model states have
 //	NAME.KEY    a state of the optimizer that has an element for each weight: exp_avg, exp_avg_sq ...

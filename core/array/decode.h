@@ -34,5 +34,5 @@ void ckpt_decode_free(struct ckpt_decode *d); // NULL is fine
 // offset + len is `needed` at most.
 int ckpt_decode_read(struct ckpt_decode *d, uint64_t offset, void *buf, size_t len);
 size_t ckpt_decode_bytes(const struct ckpt_decode *d); // what it costs in memory
-// What it will cost about, once it has been read.
+// Its cost, about, once it has been read.
 uint64_t ckpt_decode_bytes_of(const struct ckpt_piece *piece, uint64_t needed);

@@ -50,7 +50,7 @@ int ckpt_expr_stack(struct ckpt_expr *const *of, size_t count, unsigned axis, st
 
 // The array of the catalog that this is, unchanged. False: it is made of others.
 bool ckpt_expr_is_array(const struct ckpt_expr *e, size_t *ret_array);
-// How often a part of it is held again while it is read: CAST, TRANSPOSE, PAD and CONCAT that stand on each other.
+// The times that a part of it is held again while it is read: CAST, TRANSPOSE, PAD and CONCAT that stand on each other.
 unsigned ckpt_expr_levels(const struct ckpt_expr *e);
 // Something in it is transposed: a small part of it costs almost as much as a large one.
 bool ckpt_expr_is_transposed(const struct ckpt_expr *e);

@@ -215,7 +215,7 @@ static int begin(struct filling *f, struct ckpt_gather *g, const struct ckpt_fil
 	return 0;
 }
 
-// What the catalog's array lacks becomes zeros; the box is the rest.
+// Elements that the catalog's array lacks become zeros; the box is the rest.
 static void pad(struct filling *f, const struct ckpt_fill *fill)
 {
 	each_row(f, f->extent, f->into, zero_row, NULL);

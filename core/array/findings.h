@@ -73,7 +73,7 @@ enum ckpt_findings_known {
 };
 
 struct ckpt_findings_reading {
-	// Whether an array of now has the bytes of one of before, of the same shape and type, by what is known of both: then the latter is not read.
+	// True: an array of now has the bytes of one of before, of the same shape and type, by what is known of both: then the latter is not read.
 	// NULL: nothing is known.
 	enum ckpt_findings_known (*same)(void *arg, size_t now, size_t before);
 	void *same_arg;

@@ -1,4 +1,4 @@
-// What some elements are: NaN, infinite, zero. Halves, bfloat16, floats and doubles are looked at sixteen bytes at a time, as fast as memory
+// The kinds of some elements: NaN, infinite, zero. Halves, bfloat16, floats and doubles are looked at sixteen bytes at a time, as fast as memory
 // gives them; the other types as numbers (number.h).
 //
 // Calling sequence: ckpt_scan_begin(), ckpt_scan_add() for each part of an array.

@@ -13,7 +13,7 @@
 #define CKPT_BLOSC_BLOCK_MAX (8u << 20) // of a block, which the library decodes at once
 
 bool ckpt_blosc_is_there(void);
-// How many bytes a frame holds. -EBADMSG: it is none, or has another length; -ENOTSUP: it has larger blocks, or there is no library.
+// The bytes that a frame holds. -EBADMSG: it is none, or has another length; -ENOTSUP: it has larger blocks, or there is no library.
 int ckpt_blosc_bytes(const void *frame, size_t frame_bytes, uint32_t *ret_bytes);
 // All of them: bytes is as that says. -EBADMSG: it is damaged; -ENOTSUP.
 int ckpt_blosc_decode(const void *frame, size_t frame_bytes, void *plain, uint32_t bytes);

@@ -1,6 +1,6 @@
 // Files of a committed step that are chunks in packs, in a staged step: its commit names the same chunks, and no byte of them is read.
 //
-// Until the commit an empty file stands in the staged step, which only its owner may open. It says in an extended attribute which bytes
+// An empty file stands, until the commit, in the staged step, which only its owner may open. It says in an extended attribute which bytes
 // are meant: the session of the step that has them, their SHA-256, and the path. It never is a raw file of the version: the entry names
 // another place for that.
 //
@@ -20,7 +20,7 @@ struct ckpt_shared_chunks {
 	uint32_t index;
 };
 
-// What the file that is open at fd stands for, whose packs are held from then on. -ENODATA: it is an ordinary file. -ESTALE: the step that has the
+// The file that the one open at fd stands for, whose packs are held from then on. -ENODATA: it is an ordinary file. -ESTALE: the step that has the
 // bytes, or its packs, are gone meanwhile; -ENOMEM, ...
 int ckpt_share_chunks_find(struct ckpt_store *s, int fd, struct ckpt_pack_hold *hold,
 			   struct ckpt_shared_chunks *ret_of);

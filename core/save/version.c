@@ -177,7 +177,7 @@ struct said {
 	bool alone; // it was too much with what was there
 };
 
-// The files are the same. Where there is no room for both, they are found again.
+// The files are the same. They are found again, if there is no room for both.
 static int keep_findings(const char *was, char **merged)
 {
 	CLEANUP_FREE char *findings = NULL;

@@ -25,7 +25,7 @@ enum ckpt_durability {
 	CKPT_DURABILITY_REMOTE, // and in the object store
 };
 
-// What is looked for in the arrays of sealed steps (core/store/examiner.h).
+// The trouble that is looked for in the arrays of sealed steps (core/store/examiner.h).
 enum ckpt_findings_of {
 	CKPT_FINDINGS_ELEMENTS, // all of their elements are read
 	CKPT_FINDINGS_HEADERS,  // only what headers of files say

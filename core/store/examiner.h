@@ -39,5 +39,5 @@ CKPT_PART(struct ckpt_step, struct ckpt_examining, ckpt_examining)
 
 int ckpt_examiner_start(struct ckpt_store *s); // 0, -ENOMEM, -EAGAIN
 
-// Whether all bytes of a version of a step are on this node. Blocks on the disk.
+// True: all bytes of a version of a step are on this node. Blocks on the disk.
 bool ckpt_examiner_is_here(struct ckpt_step *step, const struct ckpt_manifest *m);

@@ -27,6 +27,6 @@ int ckpt_array_cache_get(struct ckpt_array_cache *c, struct ckpt_step *step, boo
 // The same of a view of it by its name. -ENOENT: there is none; ret_why says why. Errors of ckpt_array_dir_view().
 int ckpt_array_cache_view(struct ckpt_array_cache *c, struct ckpt_step *step, const char *name, bool at_once,
 			  struct ckpt_array_dir **ret_set, struct ckpt_view_why *ret_why);
-// How many sets are kept that are views, and the memory of all.
+// The number of sets kept that are views, and the memory of all.
 size_t ckpt_array_cache_views(struct ckpt_array_cache *c);
 size_t ckpt_array_cache_held(struct ckpt_array_cache *c);

@@ -51,7 +51,7 @@ int ckpt_array_dir_open_file(const struct ckpt_array_dir *s, const char *path, s
 int ckpt_array_dir_entry(struct ckpt_array_dir *s, uint32_t at, struct ckpt_entry *ret_entry);
 // True: its entry is known, so that _entry() looks through no array.
 bool ckpt_array_dir_knows(const struct ckpt_array_dir *s, uint32_t at);
-// What reads an array of the tree; and model.safetensors of a view (joined_view.h). Both live as long as the set.
+// The reader of an array of the tree; and model.safetensors of a view (joined_view.h). Both live as long as the set.
 int ckpt_array_dir_open_npy(const struct ckpt_array_dir *s, uint32_t at, struct ckpt_npy_view **ret_npy);
 int ckpt_array_dir_open_joined(const struct ckpt_array_dir *s, struct ckpt_joined_view **ret_joined);
 // Part of index.json, as pread(2). One at a time, others wait.

@@ -242,7 +242,7 @@ static int take_rename(const struct parse *p, const json_t *value)
 
 // --- One rule ---------------------------------------------------------------------------------------------------------------
 
-// What the form alone says of the numbers.
+// The form alone says this of the numbers.
 static int check_numbers(const struct parse *p)
 {
 	const struct rule *r = p->at;

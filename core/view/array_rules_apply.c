@@ -32,7 +32,7 @@ __attribute__((format(printf, 2, 3))) static int refuse(const struct apply *x, c
 	return -EINVAL;
 }
 
-// What an expression said, of which the checks before have the usual reasons.
+// The answer of an expression, of which the checks before have the usual reasons.
 static int refuse_expr(const struct apply *x, const char *name, int rc)
 {
 	if (rc == -EOVERFLOW)

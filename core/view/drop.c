@@ -61,7 +61,7 @@ static int take_tensor(struct tensors *t, json_t *value, uint64_t data_bytes)
 	return 0;
 }
 
-// What is dropped is gone from the header; the others have their places, in the order of their bytes.
+// Dropped arrays are gone from the header; the others have their places, in the order of their bytes.
 static int place_tensors(const struct ckpt_drop *d, json_t *header, uint64_t data_bytes, struct tensors *ret)
 {
 	uint64_t to = 0;

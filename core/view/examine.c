@@ -47,7 +47,7 @@ struct ckpt_step *ckpt_step_before(struct ckpt_step *step)
 
 // --- The same bytes -----------------------------------------------------------------------------------------------------
 
-// Where the last range ended: arrays come mostly in the order of their bytes.
+// The end of the last range: arrays come mostly in the order of their bytes.
 struct cursor {
 	const struct ckpt_manifest *m;
 	const char *file;

@@ -1,4 +1,4 @@
-// What is found in the arrays of a step (core/array/findings.h), next to the step before, in words that its metadata keep:
+// The findings in the arrays of a step (core/array/findings.h), next to the step before, in words that its metadata keep:
 //
 //	{"arrays": 12, "counts": {"nan": 1}, "first": ["nan model.safetensors:w: 1 of 3000 elements are NaN"], "healthy": false, "looked": "elements"}
 //
@@ -34,6 +34,6 @@ struct ckpt_examined {
 	char *worst; // the first trouble, in words; NULL: it is healthy
 	uint64_t troubles;
 };
-// 0; -EINTR; -ENOMEM; what reading files says. What cannot be read of the step before is not compared.
+// 0; -EINTR; -ENOMEM; what reading files says. Arrays of the step before that cannot be read are not compared.
 int ckpt_examine(const struct ckpt_examine *how, struct ckpt_examined *ret);
 void ckpt_examined_done(struct ckpt_examined *e);

@@ -24,7 +24,7 @@ struct ckpt_joined_plan {
 
 // --- The plan ---------------------------------------------------------------------------------------------------------------
 
-// What the writer takes, as long as the layout lives.
+// The writer's input, as long as the layout lives.
 struct arrays {
 	struct ckpt_write_array *at;
 	uint64_t *shapes;

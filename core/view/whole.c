@@ -196,7 +196,7 @@ static bool is_below(const char *path, const char *dir)
 	return !len || (!strncmp(path, dir, len) && path[len] == '/');
 }
 
-// What changes takes along the directories that it is in, and the other units of a file.
+// A change takes along the directories that it is in, and the other units of a file.
 static bool spread_file(struct finding *f, size_t first, size_t end)
 {
 	bool stays = true, changed = false;

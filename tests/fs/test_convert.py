@@ -59,7 +59,7 @@ def to_hugging_face():
 
 
 def megatron(model):
-    """What to_megatron() is to make, by NumPy."""
+    """The arrays that to_megatron() is to make, by NumPy."""
     made = {"embedding.word_embeddings.weight": model["model.embed_tokens.weight"], "decoder.final_layernorm.weight": model["model.norm.weight"], "output_layer.weight": model["lm_head.weight"]}
     for i in range(LAYERS):
         hf, mg = f"model.layers.{i}.", f"decoder.layers.{i}."

@@ -56,7 +56,7 @@ def made(mount, commit, model):
 
 
 def moved(ckptfs, *args):
-    """What a run of ckptfs has read and written, in bytes, as the kernel counts it; and what it said."""
+    """The bytes that a run of ckptfs has read and written, as the kernel counts them; and what it said."""
     script = "import os, subprocess, sys; p = subprocess.Popen(sys.argv[1:]); os.waitid(os.P_PID, p.pid, os.WEXITED | os.WNOWAIT); " \
              "print(open(f'/proc/{p.pid}/io').read(), file=sys.stderr); sys.exit(p.wait())"
     run = subprocess.run(["python3", "-c", script, PROGRAM, *map(str, args), "--json"], capture_output=True, text=True, check=True)

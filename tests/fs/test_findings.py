@@ -53,7 +53,7 @@ def save_model(save):
 
 @pytest.fixture
 def found(ckptfs):
-    """What was found in a step, once somebody has looked: {kind: count}, and all of it."""
+    """The findings in a step, once somebody has looked: {kind: count}, and all of it."""
     def wait(where, step):
         row = wait_until(lambda: (r := ckptfs.json("info", where, step)) and r["findings"] and r, 60, f"findings of {step}")
         assert row["healthy"] == row["findings"]["healthy"]

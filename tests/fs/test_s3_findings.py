@@ -41,7 +41,7 @@ def test_another_node_sees_what_was_found(node, ckptfs):
     assert len(by) == 1 and "ckptfs_findings_steps_total 0\n" in (second / ".ckptfs/metrics").read_text(), "only its own node has looked"
     assert not any("in its arrays" in line for line in second.errors())
 
-    # What the other node says of the step at the same time is no conflict with it.
+    # A word of the other node on the step at the same time is no conflict with it.
     write(second, "3000", bad=True)
     second.wait("3000")
     wait_until(lambda: "3000" in first.listing(), 60, "the step on the first node")

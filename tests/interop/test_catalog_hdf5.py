@@ -1,4 +1,4 @@
-"""What the catalog says of HDF5 that h5py has written, and of Keras's files in the form that Keras writes, held against what h5py reads."""
+"""The catalog of HDF5 files that h5py has written, and of Keras's files in the form that Keras writes, held against what h5py reads."""
 
 import random
 import zipfile

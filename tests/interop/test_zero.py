@@ -110,7 +110,7 @@ def test_the_file_of_a_rank_is_missing(tmp_path, stage, lost):
     hit = names if stage == 3 else [names[lost]]
     for name, reason in why.items():
         assert reason == ("the file of a piece is missing" if name.split(".")[0] in hit else None), name
-    # What is there can still be reached.
+    # All that is there can still be reached.
     parts = [a for a in found["arrays"] if a["name"].startswith("optimizer_state_dict.") and a["shape"] == [64]]
     assert len(parts) == 3 * 3 and not any(a["why"] for a in parts)
     whole = {a["name"]: a for a in found["arrays"] if a["tree"] == "." and not a["why"]}

@@ -1,4 +1,4 @@
-// Which arrays are chosen, what they are called, and which part of each there is: shapes, and the elements themselves.
+// The arrays that are chosen, their names, and the part of each that there is: shapes, and the elements themselves.
 #include "core/view/array_choice.h"
 #include "tests/support/array_files.h"
 #include "tests/support/suite.h"

@@ -1,4 +1,4 @@
-// HDF5, byte by byte: what is right, each byte at its extremes, structures that lead back, and failures. What h5py writes is compared
+// HDF5, byte by byte: right files, each byte at its extremes, structures that lead back, and failures. Files of h5py are compared
 // in tests/interop/test_catalog_hdf5.py.
 #include "tests/support/allocfault.h"
 #include "tests/support/catalog_files.h"

@@ -223,7 +223,7 @@ static uint64_t calls_until_stuck(const struct cuda_arrays *t)
 	return calls;
 }
 
-// What the stream had before reads the memory as it was. A reader that does not wait makes further calls behind its first copy.
+// Earlier work of the stream reads the memory as it was. A reader that does not wait makes further calls behind its first copy.
 START_TEST(memory_is_written_behind_the_streams_work)
 {
 	struct cuda_arrays saved = cuda_arrays_new(20, 3000), t = empty_like(20, 3000);

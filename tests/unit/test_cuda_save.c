@@ -284,7 +284,7 @@ START_TEST(a_folder_gets_the_marker_that_commits_it)
 }
 END_TEST
 
-// What was synced, by inode.
+// The files that were synced, by inode.
 static struct ckpt_lock synced_lock = CKPT_LOCK_INIT(CKPT_LOCK_LEAF);
 static ino_t synced[1000];
 static size_t synced_count;
