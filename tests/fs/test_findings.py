@@ -244,7 +244,8 @@ def test_missing_ranks_and_pieces(mount, save, found, ckptfs):
     save(300, named)
     save(400, lambda top: named(top, missing=[2]))
     counts, all_of_it = found(mount.path, 400)
-    assert counts["missing"] == 1 and not all_of_it["healthy"] and "model-00002-of-00003.safetensors is missing" in lines_of(mount, 400)[0]
+    assert counts["missing"] == 1 and not all_of_it["healthy"]
+    assert "model-00002-of-00003.safetensors is missing" in wait_until(lambda: lines_of(mount, 400), what="a line")[0]
     save(500, lambda top: pieces(top, "b.bin"))
     counts, all_of_it = found(mount.path, 500)
     assert counts["gap"] == 1 and not all_of_it["healthy"]
@@ -275,4 +276,4 @@ def test_what_is_kept_is_bounded(mount, save, found):
     save(1, lambda top: save_file(arrays, top / "model.safetensors"))
     counts, all_of_it = found(mount.path, 1)
     assert counts == {"nan": 500} and 0 < len(all_of_it["first"]) <= 16 and sum(map(len, all_of_it["first"])) <= 2048
-    assert len(lines_of(mount, 1)) == 1 and "500 troubles" in lines_of(mount, 1)[0]
+    assert len(wait_until(lambda: lines_of(mount, 1), what="a line")) == 1 and "500 troubles" in lines_of(mount, 1)[0]
