@@ -1,4 +1,6 @@
-// For commit.c and publish.c: one attempt at a commit, and its record. Threads: the attempt's own, one.
+// For the commit (commit.c): one attempt at it. commit.c has the order; the parts are here, in that order.
+// Files: attempt.c messages; attempt_wait.c writers; attempt_sync.c write-out; publish.c the manifest and the record.
+// Threads: the attempt's own, one. Errors: 0 or -errno.
 #pragma once
 
 #include "core/base/actor.h"
@@ -25,6 +27,26 @@ struct attempt {
 	bool as_it_is;                    // no name was asked for: the one that the step has when the gate is closed
 	bool unknown;                     // this put, or that of an earlier attempt, may or may not have happened
 };
+
+// It is still moving: a waiting client takes a long silence for a disk that hangs.
+void ckpt_attempt_progress(struct attempt *a);
+// One line of the error log: "commit failed: WHAT: PATH", with what to do about it. path, hint: may be NULL. It waits for
+// the disk, so the caller holds no lock.
+void ckpt_attempt_complain(struct attempt *a, int error, const char *hint, const char *what, const char *path);
+void ckpt_attempt_complain_of_scan(struct attempt *a, int error);
+void ckpt_attempt_complain_of_publish(struct attempt *a, int error);
+void ckpt_attempt_complain_of_name(struct attempt *a, int error);
+
+// Blocks until no change is under way and nobody has a file open for writing, but for leftovers, whose files stand still.
+// Late files are left out where a->leaves_late. Failures but -ESTALE are in the error log.
+// -EBUSY: one is still at work after a->writers_ns. -EIO: a process was killed while it wrote. -ESTALE: the step is gone.
+int ckpt_attempt_wait_for_writers(struct attempt *a);
+// The late files that an attempt has left out are waited for again.
+void ckpt_attempt_leave_none_locked(struct ckpt_step *step);
+
+// Blocks until all that the scan found unsynced is on disk: its files, and the directories above them. Failures are in
+// the error log.
+int ckpt_attempt_write_out(struct attempt *a);
 
 // The manifest and the record around it, of what was scanned; a manifest too large to be embedded is stored.
 int ckpt_attempt_prepare(struct attempt *a);

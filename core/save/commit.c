@@ -35,374 +35,13 @@
 #include "core/step/store.h"
 #include "core/step/trash.h"
 
-#include <fcntl.h>
-#include <limits.h>
 #include <stdio.h>
 
-#define FOLLOWS_MAX 8                  // of a commit: changes of its base by other nodes
-#define NAMES_MAX 1000                 // that are tried where the own one is taken
-#define UNSYNCED_EACH_MAX 64           // up to so many are fsynced one by one: exact blame, and no stranger waits
-#define FOREIGN_DIRTY_MAX (256u << 20) // other people's dirty bytes that one syncfs may take along
-#define LEFTOVER_STILL_NS INT64_C(1000000000) // so long must a file stand still whose descriptor somebody closed
+#define FOLLOWS_MAX 8  // of a commit: changes of its base by other nodes
+#define NAMES_MAX 1000 // that are tried where the own one is taken
 #define WATCH_NS INT64_C(100000000)
-#define WRITERS_NS INT64_C(20000000) // between two looks at them
-
-static void progress(struct attempt *a)
-{
-	__atomic_store_n(&ckpt_staging_of(a->step)->progress_ns, ckpt_sys.mono_ns(), __ATOMIC_RELAXED);
-}
-
-static void complain(struct attempt *a, int error, const char *hint, const char *what, const char *path)
-{
-	ckpt_errlog_add(a->step->store->errlog, a->name, error, hint, "commit failed: %s%s%s", what, path ? ": " : "",
-			path ? path : "");
-}
-
-// --- Writers ----------------------------------------------------------------------------------------------------------
-
-// Once it is closed it is waited for like any, which is not for long.
-static bool is_left(const struct attempt *a, const struct ckpt_writer *w)
-{
-	return a->leaves_late && w->late && !w->flushed;
-}
-
-static bool any_to_wait_for_locked(const struct attempt *a)
-{
-	for (const struct ckpt_writer *w = ckpt_staging_of(a->step)->writers; w; w = w->next)
-		if (!is_left(a, w))
-			return true;
-	return false;
-}
-
-// NULL: all that are waited for stand still.
-static const struct ckpt_writer *one_at_work_locked(const struct attempt *a)
-{
-	for (const struct ckpt_writer *w = ckpt_staging_of(a->step)->writers; w; w = w->next)
-		if (!is_left(a, w) && !ckpt_stage_writer_stands_still(w))
-			return w;
-	return NULL;
-}
-
-static int leave_late_locked(struct attempt *a)
-{
-	size_t count = 0;
-
-	for (const struct ckpt_writer *w = ckpt_staging_of(a->step)->writers; w; w = w->next)
-		count += is_left(a, w);
-	a->late = count ? calloc(count, sizeof(*a->late)) : NULL;
-	if (count && !a->late)
-		return -ENOMEM;
-	for (struct ckpt_writer *w = ckpt_staging_of(a->step)->writers; w; w = w->next) {
-		w->left = is_left(a, w);
-		if (w->left)
-			a->late[a->scan.late_count++] = w->ino;
-	}
-	a->scan.late = a->late;
-	return 0;
-}
-
-static void leave_none_locked(struct ckpt_step *step)
-{
-	for (struct ckpt_writer *w = ckpt_staging_of(step)->writers; w; w = w->next)
-		w->left = false;
-}
-
-static int take_leftovers_locked(struct attempt *a)
-{
-	size_t count = 0, i = 0;
-
-	for (struct ckpt_writer *w = ckpt_staging_of(a->step)->writers; w; w = w->next)
-		count++;
-	a->leftovers = calloc(count + 1, sizeof(*a->leftovers));
-	if (!a->leftovers)
-		return -ENOMEM;
-	for (struct ckpt_writer *w = ckpt_staging_of(a->step)->writers; w; w = w->next) {
-		if (is_left(a, w))
-			continue;
-		a->leftovers[i++] = (struct ckpt_leftover){.ino = w->ino, .pid = w->pid};
-	}
-	a->scan.leftovers = a->leftovers;
-	a->scan.leftover_count = i;
-	return 0;
-}
-
-// The error log waits for the disk: what is found under the lock is told without it.
-static void tell_of_leftovers(struct attempt *a)
-{
-	for (size_t i = 0; i < a->scan.leftover_count; i++)
-		ckpt_errlog_add(a->step->store->errlog, a->name, 0,
-				"close the file in all processes before the step is completed",
-				"still open for writing by process %d, closed by another: committed as it was then",
-				(int)a->leftovers[i].pid);
-}
-
-struct blamed {
-	bool any;
-	bool killed;
-	pid_t pid;
-	char path[PATH_MAX];
-};
-
-static void blame_writer_locked(struct attempt *a, const struct ckpt_writer *w, struct blamed *ret_blamed)
-{
-	ret_blamed->any = true;
-	ret_blamed->pid = w->pid;
-	ckpt_stage_writer_path_locked(a->step, w, ret_blamed->path);
-}
-
-static bool blame_killed_locked(struct attempt *a, struct blamed *ret_blamed)
-{
-	const struct ckpt_killed *killed = &ckpt_staging_of(a->step)->killed;
-
-	if (!killed->any || (killed->late && a->leaves_late))
-		return false;
-	ret_blamed->any = ret_blamed->killed = true;
-	ret_blamed->pid = killed->pid;
-	snprintf(ret_blamed->path, sizeof(ret_blamed->path), "%s", killed->path ? killed->path : "(its name is lost)");
-	return true;
-}
-
-static void complain_of_writer(struct attempt *a, const struct blamed *blamed)
-{
-	char hint[128];
-
-	if (blamed->killed) {
-		snprintf(hint, sizeof(hint),
-			 "process %d was killed while it wrote it; save again, or complete the step if it is whole",
-			 (int)blamed->pid);
-		complain(a, -EIO, hint, "a file was not written to its end", blamed->path);
-		return;
-	}
-	snprintf(hint, sizeof(hint), "process %d has it open for writing; close it and complete the step again",
-		 (int)blamed->pid);
-	complain(a, -EBUSY, hint, "a file is still being written", blamed->path);
-}
-
-// A mapping keeps its file's handle as a leftover does, and through a daemon its stores reach the file only when the
-// kernel writes them back: a file that stands still says nothing before that. Gives the lock back meanwhile.
-static int write_back_locked(struct attempt *a)
-{
-	struct ckpt_step *step = a->step;
-	size_t count = 0, i = 0;
-	uint64_t *files;
-
-	for (struct ckpt_writer *w = ckpt_staging_of(step)->writers; w; w = w->next)
-		count++;
-	files = calloc(count + 1, sizeof(*files));
-	if (!files)
-		return -ENOMEM;
-	for (struct ckpt_writer *w = ckpt_staging_of(step)->writers; w; w = w->next)
-		files[i++] = w->ino;
-	ckpt_lock_drop(&step->lock);
-	for (i = 0; i < count; i++) {
-		step->store->calls.write_back(step->store->calls.write_back_arg, files[i]);
-		progress(a);
-	}
-	free(files);
-	ckpt_lock_take(&step->lock);
-	return 0;
-}
-
-// Until nobody has a file open for writing, or those who do are forks' leftovers that stood still for a while.
-static int wait_for_writers_locked(struct attempt *a, struct blamed *ret_blamed)
-{
-	struct ckpt_step *step = a->step;
-	int64_t began = ckpt_sys.mono_ns(), still_since = 0;
-	bool written_back = !step->store->calls.write_back;
-	int rc;
-
-	while (ckpt_staging_of(step)->changers || (any_to_wait_for_locked(a) && step->state == CKPT_STEP_COMMITTING)) {
-		int64_t now = ckpt_sys.mono_ns();
-		const struct ckpt_writer *at_work = one_at_work_locked(a);
-		bool still = !ckpt_staging_of(step)->changers && !at_work;
-
-		progress(a);
-		if (!still)
-			still_since = 0;
-		else if (!still_since)
-			still_since = now;
-		if (still && now - still_since >= MIN(LEFTOVER_STILL_NS, a->writers_ns)) {
-			if (written_back)
-				break;
-			if (write_back_locked(a))
-				return -ENOMEM;
-			written_back = true;
-			continue;
-		}
-		if (!ckpt_staging_of(step)->changers && at_work && now - began >= a->writers_ns) {
-			blame_writer_locked(a, at_work, ret_blamed);
-			return -EBUSY;
-		}
-		ckpt_lock_wait_ns(&step->changed, &step->lock, WRITERS_NS);
-	}
-	if (step->state != CKPT_STEP_COMMITTING)
-		return -ESTALE; // who held the gate may have taken the step away
-	if (blame_killed_locked(a, ret_blamed))
-		return -EIO;
-	rc = any_to_wait_for_locked(a) ? take_leftovers_locked(a) : 0;
-	return rc ? rc : leave_late_locked(a);
-}
-
-static int wait_for_writers(struct attempt *a)
-{
-	struct blamed blamed = {0};
-	int rc;
-
-	ckpt_lock_take(&a->step->lock);
-	rc = wait_for_writers_locked(a, &blamed);
-	ckpt_lock_drop(&a->step->lock);
-	if (blamed.any)
-		complain_of_writer(a, &blamed);
-	tell_of_leftovers(a);
-	return rc;
-}
-
-// --- Write-out --------------------------------------------------------------------------------------------------------
-
-static int sync_path(struct attempt *a, const struct ckpt_unsynced *u, bool dir)
-{
-	if (!dir && ckpt_stage_has_failed(a->step, u->ino))
-		return -EIO; // by another name, a moment ago
-	CLEANUP_FD int fd = ckpt_sys.open(a->step->dirfd, u->path, O_RDONLY | (dir ? O_DIRECTORY : O_NONBLOCK), 0);
-	int rc = fd < 0 ? fd : dir || u->shared ? ckpt_sys.fsync(fd) : ckpt_sys.fdatasync(fd);
-
-	progress(a);
-	if (!rc)
-		return 0;
-	if (fd < 0) {
-		complain(a, rc, "nothing is lost: mend the cause, then complete the step again",
-			 "it could not be opened, to be written out", u->path);
-		return rc;
-	}
-	if (!dir && !u->shared) // the data of a shared one was on disk before
-		ckpt_stage_synced(a->step, u->ino, 0, 0, rc);
-	complain(a, rc, "the data did not reach the disk: write the file anew, then complete the step again",
-		 "write-out failed", u->path);
-	return rc;
-}
-
-static int sync_each(struct attempt *a)
-{
-	int first = 0;
-
-	for (size_t i = 0; i < a->scan.file_count; i++) {
-		int rc = sync_path(a, &a->scan.files[i], false);
-
-		first = first ? first : rc;
-	}
-	for (size_t i = 0; i < a->scan.dir_count && !first; i++)
-		first = sync_path(a, &a->scan.dirs[i], true);
-	return first;
-}
-
-static int sync_all(struct attempt *a)
-{
-	int rc = sync_each(a);
-
-	if (rc)
-		return rc;
-	rc = ckpt_stage_make_durable(a->step, false);
-	if (rc)
-		complain(a, rc, "nothing is lost: mend the cause, then complete the step again",
-			 "the name of its directory could not be written", NULL);
-	return rc;
-}
-
-// One syncfs for many files is worth a hundred fsyncs, but it also writes what strangers have dirty. It covers the
-// directories too: on ext4, xfs and btrfs it commits the journal or tree that holds them.
-static int write_out(struct attempt *a)
-{
-	struct ckpt_scan *scan = &a->scan;
-	const char *path;
-	int rc = ckpt_copy_sync(a->step, &path), lost;
-
-	if (rc) {
-		complain(a, rc, "nothing is lost: mend the cause, then complete the step again",
-			 "a copy of a file that is still open could not be written", path);
-		return rc;
-	}
-	if (scan->file_count + scan->dir_count <= UNSYNCED_EACH_MAX ||
-	    (!scan->file_count && scan->dir_count <= 4 * UNSYNCED_EACH_MAX) ||
-	    ckpt_sys.dirty_bytes() > 4 * scan->unsynced_bytes + FOREIGN_DIRTY_MAX)
-		return sync_all(a);
-	progress(a);
-	lost = ckpt_sys.syncfs(a->step->dirfd);
-	if (!lost)
-		return 0;
-	rc = sync_all(a); // each file answers for itself
-	if (rc)
-		return rc;
-	// A stranger's, likely; but a file of ours that has left the memory since cannot answer any more.
-	complain(a, lost, "if all is well with the disk and with those files, complete the step again",
-		 "write-out of files on the same disk failed, and which ones is not known", NULL);
-	return lost;
-}
 
 // --- The attempt ------------------------------------------------------------------------------------------------------
-
-static void complain_of_scan(struct attempt *a, int error)
-{
-	const char *path = a->scan.blamed;
-
-	switch (error) {
-	case -EBUSY:
-		complain(a, error,
-			 "a shared mapping or a leaked descriptor can still change it; end it and complete the step "
-			 "again",
-			 "somebody can still write a file", path);
-		break;
-	case -EIO:
-		complain(a, error, "write the file anew, then complete the step again",
-			 "a write of a file was lost before", path);
-		break;
-	case -EINVAL:
-	case -EILSEQ:
-	case -ENAMETOOLONG:
-		complain(a, error, "rename it, then complete the step again", "a name that a step cannot have", path);
-		break;
-	case -ESTALE:
-		complain(a, error, "`ckptfs abort` it, then derive it again",
-			 "the step that a file shares its chunks with is gone, or was changed", path);
-		break;
-	case -E2BIG:
-		if (a->scan.blamed_xattrs)
-			complain(a, error, "remove some, then complete the step again",
-				 "more than 64 KiB of extended attributes", path);
-		else
-			complain(a, error, "fewer than 1,048,576 files, at most 64 levels deep",
-				 "too many files or too deep", path);
-		break;
-	default:
-		complain(a, error, "nothing is lost: mend the cause, then complete the step again",
-			 "the files could not be read", path);
-	}
-}
-
-static void complain_of_publish(struct attempt *a, int error)
-{
-	if (a->unknown)
-		complain(a, error, "look at the disk; completing the step again gives the final answer",
-			 "outcome unknown: the record may be there, the disk did not confirm it", NULL);
-	else if (error == -EEXIST)
-		complain(a, error, "choose another name, or remove that step first", "there is a step of this name",
-			 NULL);
-	else
-		complain(a, error, "nothing is lost: mend the cause, then complete the step again",
-			 "the record could not be written", NULL);
-}
-
-static void complain_of_name(struct attempt *a, int error)
-{
-	if (error == -EBUSY)
-		complain(a, error, "complete it under that name again, which gives the final answer",
-			 "the outcome of its commit under another name is unknown", NULL);
-	else if (error == -EEXIST)
-		complain(a, error, "choose another name, or remove that step first", "there is a step of this name",
-			 NULL);
-	else
-		complain(a, error, "nothing is lost: mend the cause, then complete the step again",
-			 "its name could not be kept for it", NULL);
-}
 
 // NULL: as it is called now.
 static int take_name_locked(struct attempt *a, const char *folder_id, const char *name)
@@ -437,7 +76,7 @@ static int settle_name(struct attempt *a)
 	}
 	ckpt_lock_drop(&step->store->lock);
 	if (rc)
-		complain_of_name(a, rc);
+		ckpt_attempt_complain_of_name(a, rc);
 	return rc;
 }
 
@@ -446,8 +85,8 @@ static int put_back_copies(struct attempt *a)
 	int rc = ckpt_copy_undo(a->step);
 
 	if (rc)
-		complain(a, rc, "mend the cause, then complete the step again",
-			 "a file that is still open could not get back its place from its copy", NULL);
+		ckpt_attempt_complain(a, rc, "mend the cause, then complete the step again",
+				      "a file that is still open could not get back its place from its copy", NULL);
 	return rc;
 }
 
@@ -511,13 +150,14 @@ static int attempt_run(struct attempt *a)
 
 	a->left_out = TAKE_PTR(ckpt_attempts_of(a->step)->left_out);
 	if (rc && rc != -ENOENT)
-		complain_of_publish(a, rc);
+		ckpt_attempt_complain_of_publish(a, rc);
 	if (rc != -ENOENT)
 		return rc;
 	ckpt_left_out_drop(TAKE_PTR(a->left_out)); // the attempt before has done nothing
-	rc = wait_for_writers(a);
+	rc = ckpt_attempt_wait_for_writers(a);
 	if (rc == -ESTALE)
-		complain(a, rc, NULL, "it was removed, or moved into another step, at the same moment", NULL);
+		ckpt_attempt_complain(a, rc, NULL, "it was removed, or moved into another step, at the same moment",
+				      NULL);
 	if (rc)
 		return rc;
 	if (has_other_base(a->step))
@@ -532,33 +172,33 @@ static int attempt_run(struct attempt *a)
 	ckpt_amending_expect_none(a->step); // what an attempt that failed has left
 	rc = ckpt_scan_run(&a->scan);
 	if (rc) {
-		complain_of_scan(a, rc);
+		ckpt_attempt_complain_of_scan(a, rc);
 		return rc;
 	}
 	rc = ckpt_left_out_begin(&a->scan, &a->left_out);
 	if (rc) {
-		complain(a, rc, "nothing is lost: mend the cause, then complete the step again",
-			 "files of a killed process could not be kept as a session of their own", NULL);
+		ckpt_attempt_complain(a, rc, "nothing is lost: mend the cause, then complete the step again",
+				      "files of a killed process could not be kept as a session of their own", NULL);
 		return rc;
 	}
-	rc = write_out(a);
+	rc = ckpt_attempt_write_out(a);
 	if (rc)
 		return rc;
 	rc = ckpt_attempt_prepare(a);
 	if (rc) {
-		complain(a, rc, "nothing is lost: mend the cause, then complete the step again",
-			 "the manifest could not be stored, or the metadata not be read", NULL);
+		ckpt_attempt_complain(a, rc, "nothing is lost: mend the cause, then complete the step again",
+				      "the manifest could not be stored, or the metadata not be read", NULL);
 		return rc;
 	}
 	rc = ckpt_copy_place(a->step);
 	if (rc) {
-		complain(a, rc, "nothing is lost: mend the cause, then complete the step again",
-			 "the copy of a file that is still open could not take its place", NULL);
+		ckpt_attempt_complain(a, rc, "nothing is lost: mend the cause, then complete the step again",
+				      "the copy of a file that is still open could not take its place", NULL);
 		return rc;
 	}
 	rc = publish(a);
 	if (rc && rc != -EREMCHG)
-		complain_of_publish(a, rc);
+		ckpt_attempt_complain_of_publish(a, rc);
 	return rc;
 }
 
@@ -634,7 +274,7 @@ static void finish(struct attempt *a, int rc)
 	else if (step->state == CKPT_STEP_COMMITTING)
 		ckpt_step_set_state_locked(step, CKPT_STEP_STAGED);
 	if (!rc || !a->unknown)
-		leave_none_locked(step);
+		ckpt_attempt_leave_none_locked(step);
 	if (!rc || !a->unknown)
 		ckpt_step_release_locked(step);
 	ckpt_staging_of(step)->outcome_unknown = rc && a->unknown;
@@ -806,13 +446,13 @@ static int enter(struct attempt *a, const struct ckpt_commit *how, enum part *re
 static void complain_of_entry(struct attempt *a, enum part part, int error)
 {
 	if (error == -ESTALE)
-		complain(a, error, "save it anew", "it was dropped, or moved into another step", NULL);
+		ckpt_attempt_complain(a, error, "save it anew", "it was dropped, or moved into another step", NULL);
 	else if (part == JOINS)
-		complain(a, error, "wait for its end", "it is being committed under another name", NULL);
+		ckpt_attempt_complain(a, error, "wait for its end", "it is being committed under another name", NULL);
 	else if (part == LATE)
-		complain(a, error, "it is a step already", "it was committed under another name", NULL);
+		ckpt_attempt_complain(a, error, "it is a step already", "it was committed under another name", NULL);
 	else
-		complain_of_name(a, error);
+		ckpt_attempt_complain_of_name(a, error);
 }
 
 // On a thread of its own: a client that dies does not stop it. Takes a.

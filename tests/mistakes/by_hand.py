@@ -29,7 +29,7 @@ SHARED = ("test_shared", "test_shared_random", "test_shared_store", "test_shared
 MODEL_PUSH, MODEL_ORDER, MODEL_PULL, MODEL_AMEND = (f"test_model_{name}" for name in ("push", "order", "pull", "amend"))
 
 TABLE = [
-    Row("failed-fsync-retried", "core/save/commit.c:sync_path",
+    Row("failed-fsync-retried", "core/save/attempt_sync.c:sync_path",
         "ckpt_stage_synced(a->step, u->ino, 0, 0, rc)", "(void)0", (FAULTS,)),
     Row("rename-for-link", "backends/local.c:publish_link",
         "link(l->tmp, stage->name, parent_fd, at->leaf", "rename(l->tmp, stage->name, parent_fd, at->leaf, 0", ("test_backend", "test_commit")),
@@ -37,9 +37,9 @@ TABLE = [
         "-ESTALE ? -EEXIST", "-ESTALE ? 0", ("test_commit",)),
     Row("gate-open-while-committing", "core/save/stage.c:ckpt_stage_enter",
         "step->state == CKPT_STEP_COMMITTING", "0", ("test_commit",)),
-    Row("changes-not-waited-for", "core/save/commit.c:wait_for_writers_locked",
+    Row("changes-not-waited-for", "core/save/attempt_wait.c:wait_for_writers_locked",
         "ckpt_staging_of(step)->changers ||", "", ("test_commit",)),
-    Row("writers-not-waited-for", "core/save/commit.c:wait_for_writers_locked",
+    Row("writers-not-waited-for", "core/save/attempt_wait.c:wait_for_writers_locked",
         "|| (any_to_wait_for_locked(a) && step->state == CKPT_STEP_COMMITTING)", "", ("test_commit",)),
     Row("arrays-renamed-over-are-an-edit", "core/save/amend_move.c:check_replaced",
         "return is > 0 ? -EMEDIUMTYPE : is;", "return MIN(is, 0);", ("test_fs_edit_names",)),
@@ -415,7 +415,7 @@ TABLE = [
     Row("folder-id-not-durable", "core/step/store_folder.c:folder_sync",
         "folder_is_synced(s, id) ? 0 : sync_upwards(s, dirfd)", "0", (CRASH,)),
     Row("written-after-the-record", "core/save/commit.c:attempt_run",
-        "rc = write_out(a); if (rc) return rc;", "", (CRASH,)),
+        "rc = ckpt_attempt_write_out(a); if (rc) return rc;", "", (CRASH,)),
     Row("clean-whatever-the-time", "core/save/stage.c:ckpt_stage_is_clean",
         "&& f->ctime_ns == ctime_ns", "", ("test_stage",)),
     Row("version-given-again", "core/save/delete.c:reserve",

@@ -18,7 +18,7 @@ SUITES = {
     "backends/local.c": ("test_local", "test_backend_threads", "crash_test_local", "crash_test_delete", "test_backend"),
     "core/save/amend.c": ("test_amend_over", "test_amend", "test_amend_meanwhile", "test_commit_late", "test_reopen", "test_amend_faults"),
     "core/ckptfs.c": ("test_fs_library::test_commit_whose_answer_was_lost",),  # in no C program
-    "core/save/commit.c": ("crash_test_commit",),
+    "core/save/attempt_sync.c": ("crash_test_commit",),
     "core/save/convert.c": ("test_unstage", "test_convert"),
     "core/save/copy.c": ("test_commit_leftovers", "crash_test_commit"),
     "core/save/delete.c": ("test_delete", "crash_test_delete"),

@@ -17,6 +17,9 @@ COMMITS = ("test_commit", "test_commit_refused", "test_scan", "test_commit_late"
            "test_reopen", "test_delete", "test_commit_faults", "crash_test_commit")
 SUITES = {
     "core/save/commit.c": COMMITS,
+    "core/save/attempt.c": COMMITS,
+    "core/save/attempt_sync.c": COMMITS,
+    "core/save/attempt_wait.c": COMMITS,
     "core/save/publish.c": COMMITS,
     "core/save/version.c": ("test_commit", "test_pin", "test_delete", "test_move", "test_amend_faults", "test_delete_faults"),
     "core/record/record.c": RECORDS,
