@@ -70,21 +70,8 @@ bool ckpt_state_is_left_out(const struct ckpt_state *state, const struct ckpt_st
 const struct ckpt_state_step *ckpt_state_held_by(const struct ckpt_state *state, uint64_t number);
 // The newest version with files or metadata of its own, or with another place for its files: those behind it, deletions too, have the same record.
 uint32_t ckpt_state_newest_files(const struct ckpt_state_step *step);
-// It was deleted by nobody, but another step was saved over it.
-bool ckpt_state_was_replaced(const struct ckpt_state_step *step);
 // An operation of CKPT_JUMP_KIND (jump.h): to, a state as read up to that position, takes the place of what was read of the remote's log, and
 // changed steps are put on top of it as with a PULL. to has nothing of use afterwards, and is the caller's to free; it may be NULL where
 // that position was passed already. 0; CKPT_STATE_VOID; -EBADMSG to is missing; -ENOMEM, and only the steps of to are still whole.
 int ckpt_state_jump(struct ckpt_state *state, const struct ckpt_operation *op, const struct ckpt_log_position *at,
 		    struct ckpt_state *to);
-
-// --- For core/state -----------------------------------------------------------------------------------------------------
-
-// A changed step of a snapshot, with the fields of state.h: step is in the table, or NULL where it is gone. On success it has shared. 0, -ENOMEM.
-int ckpt_shared_take(struct ckpt_state *s, const char *id, struct ckpt_state_step *step, struct ckpt_state_step *shared,
-		     uint64_t since, uint64_t latest, uint32_t merged);
-void ckpt_shared_done(struct ckpt_state *s);
-int ckpt_shared_own(struct ckpt_state *s, const char *store_id, const struct ckpt_operation *op,
-		    const struct ckpt_span *at);
-int ckpt_shared_pull(struct ckpt_state *s, const char *store_id, const struct ckpt_operation *op,
-		     const struct ckpt_span *at);

@@ -2,7 +2,7 @@
 
 #include "core/base/util.h"
 #include "core/state/act.h"
-#include "core/state/shared.h"
+#include "core/state/pull.h"
 #include "core/state/table.h"
 
 // --- The whole --------------------------------------------------------------------------------------------------------
@@ -229,6 +229,11 @@ static int flag(const struct ckpt_state *s, struct ckpt_state_step *step, const 
 }
 
 // The node that expires it knows all that it is. A step that took the place of a pinned one has taken over its pin.
+bool ckpt_state_was_replaced(const struct ckpt_state_step *step)
+{
+	return step->deleted_by && !ckpt_state_version(step, step->deleted_by);
+}
+
 bool ckpt_state_may_expire(const struct ckpt_state_step *step, uint32_t last)
 {
 	return step->deleted_by && (!step->is.pinned || ckpt_state_was_replaced(step)) && ckpt_state_last(step) == last;
@@ -329,7 +334,7 @@ int ckpt_state_apply(struct ckpt_state *s, const char *store_id, const struct ck
 {
 	if (op->kind == CKPT_PULL_KIND)
 		return ckpt_shared_pull(s, store_id, op, at);
-	return s->host && op->kind < CKPT_ACT_KINDS ? ckpt_shared_own(s, store_id, op, at)
+	return s->host && op->kind < CKPT_ACT_KINDS ? ckpt_shared_act(s, store_id, op, at, false)
 						    : ckpt_state_act(s, store_id, op, at);
 }
 

@@ -98,6 +98,8 @@ static inline bool ckpt_state_same_files(const struct ckpt_state_version *v)
 }
 // The number of its newest version, or of that of another step which took its place, if that is higher.
 uint32_t ckpt_state_last(const struct ckpt_state_step *step);
+// It was deleted by nobody, but another step was saved over it.
+bool ckpt_state_was_replaced(const struct ckpt_state_step *step);
 // Each step, by its id. Those of an empty state: NULL, 0. The array is the caller's to free; -ENOMEM.
 int ckpt_state_steps(const struct ckpt_state *state, const struct ckpt_state_step ***ret_steps, size_t *ret_count);
 size_t ckpt_state_count(const struct ckpt_state *state);

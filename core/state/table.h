@@ -119,3 +119,15 @@ int ckpt_condemned_copy(struct ckpt_state *to, const struct ckpt_state *from); /
 size_t ckpt_condemned_bytes(const struct ckpt_state *s);
 int ckpt_condemned_put(const struct ckpt_state *s, uint8_t *at);
 int ckpt_condemned_take(struct ckpt_state *s, const uint8_t *data, size_t len, size_t *ret_taken);
+
+// --- Of shared.c and shared_pull.c ----------------------------------------------------------------------------------------
+
+// A changed step of a snapshot, with the fields of state.h: step is in the table, or NULL where it is gone. On success it has shared. 0, -ENOMEM.
+int ckpt_shared_take(struct ckpt_state *s, const char *id, struct ckpt_state_step *step, struct ckpt_state_step *shared,
+		     uint64_t since, uint64_t latest, uint32_t merged);
+void ckpt_shared_done(struct ckpt_state *s);
+// An act of this node, where there is a remote. of_pull: it came with a PULL, and is applied after that one's entry.
+int ckpt_shared_act(struct ckpt_state *s, const char *store_id, const struct ckpt_operation *op,
+		    const struct ckpt_span *at, bool of_pull);
+int ckpt_shared_pull(struct ckpt_state *s, const char *store_id, const struct ckpt_operation *op,
+		     const struct ckpt_span *at);
