@@ -1,21 +1,17 @@
-// The table of steps, and what is read of committed ones.
+// The table of steps. step_said.c: what the log says of them; step_read.c: what committed ones have on disk; step_manifest.c:
+// their manifests in memory.
 //
 // Invariants:
 //  1. At most one step object has a name (folder id + name), or has it reserved: insert_locked refuses a second.
 //  2. The table holds one reference for each step in it; a step out of it lives as long as somebody holds it.
 //  3. version changes only under step->lock, and never to a lower one. Its number is the same after a rename.
-//  4. Manifests in memory are at most MANIFEST_CACHE_BYTES, but for those that somebody holds; the oldest use goes first.
 #include "core/step/step.h"
 
-#include "core/base/hash.h"
 #include "core/base/sys.h"
 #include "core/base/util.h"
 #include "core/step/store.h"
 
-#include <fcntl.h>
 #include <stdio.h>
-
-#define MANIFEST_CACHE_BYTES (32u << 20)
 
 struct ckpt_pending {
 	struct ckpt_pending *next;
@@ -27,10 +23,9 @@ struct ckpt_pending {
 struct ckpt_step_table {
 	struct ckpt_step **buckets;
 	size_t bucket_count, count;
-	struct ckpt_step **deleted;            // the same for steps in state DELETED: any number may have had one name
-	struct ckpt_step *left;                // steps in state LEFT, which have no name: chained by hash_next
-	struct ckpt_step *lru_head, *lru_tail; // newest use first
-	size_t lru_bytes;
+	struct ckpt_step **deleted; // the same for steps in state DELETED: any number may have had one name
+	struct ckpt_step *left;     // steps in state LEFT, which have no name: chained by hash_next
+	struct ckpt_manifest_cache manifests;
 	uint64_t incarnations;
 	uint64_t sequence;            // commits so far
 	struct ckpt_pending *pending; // of running commits, and of those with an unknown outcome: few
@@ -123,35 +118,6 @@ void ckpt_step_table_free(struct ckpt_step_table *t)
 	free(t);
 }
 
-// --- Manifests in memory, newest use first ------------------------------------------------------------------------------
-
-static void lru_unlink_locked(struct ckpt_step_table *t, struct ckpt_step *step)
-{
-	if (step->lru_prev)
-		step->lru_prev->lru_next = step->lru_next;
-	else if (t->lru_head == step)
-		t->lru_head = step->lru_next;
-	else
-		return;
-	if (step->lru_next)
-		step->lru_next->lru_prev = step->lru_prev;
-	else
-		t->lru_tail = step->lru_prev;
-	step->lru_next = step->lru_prev = NULL;
-	t->lru_bytes -= ckpt_manifest_bytes(step->manifest);
-}
-
-static void lru_push_locked(struct ckpt_step_table *t, struct ckpt_step *step)
-{
-	step->lru_next = t->lru_head;
-	if (t->lru_head)
-		t->lru_head->lru_prev = step;
-	t->lru_head = step;
-	if (!t->lru_tail)
-		t->lru_tail = step;
-	t->lru_bytes += ckpt_manifest_bytes(step->manifest);
-}
-
 // --- Objects ----------------------------------------------------------------------------------------------------------
 
 static struct ckpt_step *new_locked(struct ckpt_store *s)
@@ -195,7 +161,7 @@ void ckpt_step_unref(struct ckpt_step *step)
 	if (!step || __atomic_sub_fetch(&step->refs, 1, __ATOMIC_ACQ_REL) > 0)
 		return;
 	ckpt_lock_take(&step->store->lock);
-	lru_unlink_locked(step->store->steps, step);
+	ckpt_step_forget_manifest_locked(step);
 	ckpt_step_release_locked(step);
 	ckpt_lock_drop(&step->store->lock);
 	ckpt_parts_done(parts.parts, parts.count, step);
@@ -315,6 +281,13 @@ static bool reserved_by_another_locked(const struct ckpt_step *step, const char 
 		if (p->step != step && !strcmp(p->name, name) && !strcmp(p->folder_id, folder_id))
 			return true;
 	return false;
+}
+
+bool ckpt_step_may_take_locked(const struct ckpt_step *step, const char *folder_id, const char *name)
+{
+	const struct ckpt_step *there = find_locked(step->store->steps, folder_id, name);
+
+	return (!there || there == step) && !reserved_by_another_locked(step, folder_id, name);
 }
 
 int ckpt_step_reserve_locked(struct ckpt_step *step, const char *folder_id, const char *name)
@@ -659,167 +632,12 @@ bool ckpt_step_any_but(struct ckpt_store *s, const char *folder_id, bool (*passe
 	return false;
 }
 
-// --- What the log says --------------------------------------------------------------------------------------------------
-
-int ckpt_step_said(struct ckpt_store *s, const char *session, struct ckpt_said *ret_said)
-{
-	return ckpt_journal_said(s->journal, session, ret_said);
-}
-
-static int enter_locked(struct ckpt_step *step, const struct ckpt_said *said)
-{
-	snprintf(step->session, sizeof(step->session), "%s", said->is.session);
-	ckpt_step_set_version_locked(step, &said->is);
-	step->state = CKPT_STEP_COMMITTED;
-	if (!said->deleted_by)
-		return ckpt_step_insert_locked(step, said->is.folder_id, said->is.name);
-	memcpy(step->folder_id, said->is.folder_id, sizeof(step->folder_id));
-	memcpy(step->name, said->is.name, sizeof(step->name));
-	ckpt_step_bury_locked(step, said->deleted_by, said->deleted_ns);
-	return ckpt_name_key(step->folder_id, step->name, step->key);
-}
-
-int ckpt_step_enter(struct ckpt_store *s, const struct ckpt_said *said)
-{
-	struct ckpt_step *step;
-	int rc = ckpt_step_new(s, &step);
-
-	if (rc)
-		return rc;
-	ckpt_lock_take(&s->lock);
-	rc = enter_locked(step, said);
-	s->steps->sequence = MAX(s->steps->sequence, said->is.sequence);
-	ckpt_lock_drop(&s->lock);
-	ckpt_step_unref(step);
-	return rc;
-}
-
 uint64_t *ckpt_step_sequence_locked(struct ckpt_store *s)
 {
 	return &s->steps->sequence;
 }
 
-static bool is_old_locked(struct ckpt_step *step, const struct ckpt_said *said)
+struct ckpt_manifest_cache *ckpt_step_manifests_locked(struct ckpt_store *s)
 {
-	LOCK_SCOPE(&step->lock);
-
-	return MAX(said->is.version, said->deleted_by) < MAX(step->version->is.version, step->deleted_by) ||
-	       !ckpt_step_has_manifest(step->state);
-}
-
-// To its place among those that have a name.
-static bool take_place_locked(struct ckpt_step *step, const struct ckpt_said *said)
-{
-	char folder_id[sizeof(step->folder_id)], name[sizeof(step->name)];
-	struct ckpt_step *there;
-
-	if (ckpt_step_state(step) == CKPT_STEP_COMMITTED && !strcmp(step->name, said->is.name) &&
-	    !strcmp(step->folder_id, said->is.folder_id))
-		return true;
-	there = find_locked(step->store->steps, said->is.folder_id, said->is.name);
-	if ((there && there != step) || reserved_by_another_locked(step, said->is.folder_id, said->is.name))
-		return false;
-	memcpy(folder_id, step->folder_id, sizeof(folder_id));
-	memcpy(name, step->name, sizeof(name));
-	ckpt_step_erase_locked(step);
-	if (!ckpt_step_insert_locked(step, said->is.folder_id, said->is.name))
-		return true;
-	if (ckpt_step_state(step) == CKPT_STEP_DELETED)
-		ckpt_step_bury_locked(step, step->deleted_by, step->deleted_ns);
-	else if (ckpt_step_insert_locked(step, folder_id, name))
-		abort(); // it had that name a moment ago
-	return false;
-}
-
-static void take_version_locked(struct ckpt_step *step, const struct ckpt_said *said)
-{
-	LOCK_SCOPE(&step->lock);
-
-	ckpt_step_set_version_locked(step, &said->is);
-	if (said->deleted_by)
-		return;
-	ckpt_step_set_state_locked(step, CKPT_STEP_COMMITTED);
-	step->deleted_by = 0;
-}
-
-bool ckpt_step_follow_locked(struct ckpt_step *step, const struct ckpt_said *said)
-{
-	if (is_old_locked(step, said))
-		return true;
-	if (!said->deleted_by && !take_place_locked(step, said))
-		return false;
-	if (said->deleted_by && (ckpt_step_state(step) != CKPT_STEP_DELETED || step->deleted_by != said->deleted_by))
-		ckpt_step_bury_locked(step, said->deleted_by, said->deleted_ns);
-	take_version_locked(step, said);
-	return true;
-}
-
-void ckpt_step_follow(struct ckpt_step *step)
-{
-	struct ckpt_said said;
-
-	if (ckpt_step_said(step->store, step->session, &said))
-		return;
-	LOCK_SCOPE(&step->store->lock);
-	(void)ckpt_step_follow_locked(step, &said);
-}
-
-// --- Manifests of committed steps -------------------------------------------------------------------------------------
-
-// A step's manifest pointer is guarded by store->lock, as the list is.
-void ckpt_step_keep_manifest(struct ckpt_step *step, struct ckpt_manifest *m)
-{
-	struct ckpt_step_table *t = step->store->steps;
-
-	LOCK_SCOPE(&step->store->lock);
-	lru_unlink_locked(t, step);
-	ckpt_manifest_unref(step->manifest);
-	step->manifest = ckpt_manifest_ref(m);
-	lru_push_locked(t, step);
-	while (t->lru_bytes > MANIFEST_CACHE_BYTES && t->lru_tail != step) {
-		struct ckpt_step *oldest = t->lru_tail;
-
-		lru_unlink_locked(t, oldest);
-		ckpt_manifest_unref(oldest->manifest);
-		oldest->manifest = NULL;
-	}
-}
-
-// A new version may have another one than what was kept, or read, a moment ago.
-static bool is_current_locked(struct ckpt_step *step, const struct ckpt_manifest *m)
-{
-	LOCK_SCOPE(&step->lock);
-
-	return !memcmp(ckpt_manifest_sha256(m), step->version->is.manifest_sha256, CKPT_SHA256_LEN);
-}
-
-static struct ckpt_manifest *cached_manifest(struct ckpt_step *step)
-{
-	struct ckpt_step_table *t = step->store->steps;
-
-	LOCK_SCOPE(&step->store->lock);
-	if (!step->manifest || !is_current_locked(step, step->manifest))
-		return NULL;
-	if (t->lru_head != step) {
-		lru_unlink_locked(t, step);
-		lru_push_locked(t, step);
-	}
-	return ckpt_manifest_ref(step->manifest);
-}
-
-int ckpt_step_manifest(struct ckpt_step *step, struct ckpt_manifest **ret_manifest)
-{
-	struct ckpt_manifest *m = cached_manifest(step);
-	int rc;
-
-	if (m) {
-		*ret_manifest = m;
-		return 0;
-	}
-	rc = ckpt_step_read_current(step, &m);
-	if (rc)
-		return rc;
-	ckpt_step_keep_manifest(step, m); // a stale one is not believed when it is asked for
-	*ret_manifest = m;
-	return 0;
+	return &s->steps->manifests;
 }

@@ -211,5 +211,15 @@ int ckpt_step_reserve_locked(struct ckpt_step *step, const char *folder_id, cons
 void ckpt_step_release_locked(struct ckpt_step *step);
 // Under store->lock: whether this is what the step will be called, or else is. NULL: either will do.
 bool ckpt_step_is_called_locked(const struct ckpt_step *step, const char *folder_id, const char *name);
+// Under store->lock: no other step has this name, or has it kept for it.
+bool ckpt_step_may_take_locked(const struct ckpt_step *step, const char *folder_id, const char *name);
+// Manifests in memory: a list of their steps by lru_next and lru_prev, under store->lock. Of step_manifest.c.
+struct ckpt_manifest_cache {
+	struct ckpt_step *newest, *oldest; // by use
+	size_t bytes;
+};
+struct ckpt_manifest_cache *ckpt_step_manifests_locked(struct ckpt_store *s);
+// The last reference goes: the caller frees its manifest.
+void ckpt_step_forget_manifest_locked(struct ckpt_step *step);
 // Keeps a manifest in memory as the current version's.
 void ckpt_step_keep_manifest(struct ckpt_step *step, struct ckpt_manifest *m);
