@@ -25,6 +25,7 @@ SUITES = {
     "core/record/record.c": RECORDS,
     "core/record/manifest.c": RECORDS,
     "core/record/manifest_seals.c": RECORDS,
+    "core/record/manifest_encode.c": RECORDS,
     "core/record/manifest_writer.c": RECORDS,
 }
 
