@@ -258,6 +258,30 @@ START_TEST(memory_is_written_behind_the_streams_work)
 }
 END_TEST
 
+START_TEST(plain_memory_needs_no_device_but_that_of_the_pool)
+{
+	struct cuda_arrays saved = cuda_arrays_new(20, 3000), t = empty_like(20, 3000);
+	struct ckpt *ckpt = store_with(HOT, &saved, "raw");
+	char why[CKPT_CUDA_WHY_MAX];
+	struct ckpt_cuda_pool *pool;
+	struct ckpt_cuda_load *load;
+
+	ck_assert_int_eq(ckpt_device_host_new(0, &host), 0);
+	ckpt_device_host_set_current(host, 3);
+	ck_assert_int_eq(ckpt_pool_new(ckpt_device_host_as_device(host), SMALL_POOL, 0, why, &pool), 0);
+	ck_assert_int_eq(ckpt_cuda_load_step(pool, ckpt, STEP, why, &load), 0);
+	ck_assert_int_eq(ask_all(load, &t, NULL), 0);
+	ck_assert_int_eq(ckpt_cuda_loaded(load), 0);
+	ckpt_cuda_load_free(load);
+	ck_assert(has_bytes(&t, 0));
+	ck_assert_uint_eq(ckpt_device_host_touched(host), 1u << 3);
+	ckpt_cuda_pool_free(pool);
+	ckpt_close(ckpt);
+	cuda_arrays_free(&saved);
+	cuda_arrays_free(&t);
+}
+END_TEST
+
 START_TEST(arrays_that_the_step_does_not_have_are_refused)
 {
 	struct cuda_arrays saved = cuda_arrays_new(20, 3000);
@@ -372,6 +396,7 @@ static Suite *suite(void)
 
 	tcase_add_loop_test(t, what_was_saved_is_loaded, 0, 3 * PLACES);
 	tcase_add_test(t, memory_is_written_behind_the_streams_work);
+	tcase_add_test(t, plain_memory_needs_no_device_but_that_of_the_pool);
 	tcase_add_test(t, arrays_that_the_step_does_not_have_are_refused);
 	tcase_add_loop_test(t, each_call_of_the_device_may_fail, 0, 2);
 	tcase_add_loop_test(t, each_call_of_the_disk_may_fail, 0, ckpt_sysfault_kinds());

@@ -403,6 +403,30 @@ START_TEST(a_save_that_is_given_up_leaves_no_step_and_no_buffer)
 }
 END_TEST
 
+// Each process of a machine with many GPUs uses one: a stream or an event of another one takes memory there.
+START_TEST(plain_memory_needs_no_device_but_that_of_the_pool)
+{
+	struct cuda_arrays a = cuda_arrays_new(20, 500);
+	const struct ckpt_cuda_plan plan = cuda_plan(&a, "raw");
+	char saved[PATH_MAX], why[CKPT_CUDA_WHY_MAX];
+	struct ckpt_cuda_pool *pool;
+	struct ckpt_cuda_save *save;
+
+	ckpt_temp_dir(saved);
+	ck_assert_int_eq(ckpt_device_host_new(0, &host), 0);
+	ckpt_device_host_set_current(host, 3);
+	ck_assert_int_eq(ckpt_pool_new(ckpt_device_host_as_device(host), SMALL_POOL, 0, why, &pool), 0);
+	ckpt_device_host_place(host, a.at[0], a.bytes[0], 5);
+	ck_assert_int_eq(ckpt_cuda_save_folder(pool, saved, &plan, why, &save), 0);
+	ck_assert_int_eq(cuda_give_all(save, &a, NULL), 0);
+	ck_assert_int_eq(ckpt_cuda_commit(save, NULL), 0);
+	ckpt_cuda_save_free(save);
+	ck_assert_uint_eq(ckpt_device_host_touched(host), 1u << 3 | 1u << 5);
+	ckpt_cuda_pool_free(pool);
+	cuda_arrays_free(&a);
+}
+END_TEST
+
 START_TEST(arrays_that_are_not_of_the_plan_are_refused)
 {
 	struct ckpt_cuda_pool *pool = cuda_pool(SMALL_POOL, 0, 0, &host);
@@ -588,6 +612,7 @@ static Suite *suite(void)
 	tcase_add_test(t, a_folder_gets_the_marker_that_commits_it);
 	tcase_add_test(t, two_saves_share_a_pool);
 	tcase_add_test(t, a_save_that_is_given_up_leaves_no_step_and_no_buffer);
+	tcase_add_test(t, plain_memory_needs_no_device_but_that_of_the_pool);
 	tcase_add_test(t, arrays_that_are_not_of_the_plan_are_refused);
 	tcase_add_test(t, plans_that_no_file_can_have_are_refused);
 	tcase_add_test(t, a_forked_process_is_refused);

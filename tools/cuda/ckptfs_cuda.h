@@ -22,6 +22,8 @@
 //
 // Order: an array is copied behind all that its stream had been given when ckpt_cuda_save_array() or ckpt_cuda_load_array() was called.
 // A stream is a cudaStream_t of the array's device; NULL is its default stream. Copies run on streams of the library.
+// Devices: memory of any, and of none, goes through one pool. The pool's own device is that of the thread that makes it: call
+// cudaSetDevice() first. Memory that no device has is copied by its streams, and takes a stream of it.
 // Memory: that of the pool, whatever the size of the state, and that of the plan. A state that is larger streams through the pool.
 // Ownership: what is returned through ret_* is the caller's, and has a function that frees it, which takes NULL. Texts of a plan are copied.
 // The memory of an array is the caller's: it lives, and is not written to, until ckpt_cuda_captured() or ckpt_cuda_loaded() has returned.

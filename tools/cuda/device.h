@@ -15,13 +15,15 @@
 #include <stdint.h>
 
 #define CKPT_DEVICES_MAX 32   // of one machine
-#define CKPT_DEVICE_NONE (-1) // plain memory of this machine
+#define CKPT_DEVICE_NONE (-1) // plain memory of this machine: only device_of() says it
 
 struct ckpt_device;
 
 struct ckpt_device_ops {
-	// Called first by each thread of ours: a graph that the program captures later is no affair of it.
-	int (*thread_starts)(struct ckpt_device *d);
+	// The device that the calling thread works on.
+	int (*current)(struct ckpt_device *d, int *ret_device);
+	// Called first by each thread of ours. It works on this device; graphs that the program captures later do not concern it.
+	int (*thread_starts)(struct ckpt_device *d, int device);
 	// Memory that copies need not stage.
 	int (*pinned_new)(struct ckpt_device *d, size_t bytes, void **ret_memory);
 	void (*pinned_free)(struct ckpt_device *d, void *memory);
@@ -30,13 +32,13 @@ struct ckpt_device_ops {
 	void (*memory_free)(struct ckpt_device *d, void *memory);
 	// Which has this memory: 0 to CKPT_DEVICES_MAX - 1, or CKPT_DEVICE_NONE.
 	int (*device_of)(struct ckpt_device *d, const void *pointer, int *ret_device);
-	// A stream, or an event, of a device; CKPT_DEVICE_NONE has those of the first one.
+	// A stream, or an event, of a device.
 	int (*stream_new)(struct ckpt_device *d, int device, void **ret_stream);
 	void (*stream_free)(struct ckpt_device *d, void *stream); // when its work is done
 	int (*event_new)(struct ckpt_device *d, int device, void **ret_event);
 	void (*event_free)(struct ckpt_device *d, void *event); // also one that has not come
-	// A graph is being captured from this stream: nothing may be put into it.
-	int (*is_capturing)(struct ckpt_device *d, void *stream, bool *ret_capturing);
+	// A graph is being captured from this stream of the device: nothing may be put into it.
+	int (*is_capturing)(struct ckpt_device *d, int device, void *stream, bool *ret_capturing);
 	// The event comes when all that the stream was given so far is done. device: that of the event and of the stream.
 	int (*record)(struct ckpt_device *d, int device, void *event, void *stream);
 	// What the stream is given from here on begins when the event has come.

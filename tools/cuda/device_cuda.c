@@ -38,7 +38,7 @@ static struct current enter(int device)
 	struct current c = {.error = cudaGetDevice(&c.before)};
 
 	if (c.error == cudaSuccess)
-		c.error = cudaSetDevice(MAX(device, 0));
+		c.error = cudaSetDevice(device);
 	return c;
 }
 
@@ -50,12 +50,19 @@ static int leave(const struct current *c, cudaError_t error)
 	return (int)(error != cudaSuccess ? error : back);
 }
 
+static int current(struct ckpt_device *d __attribute__((unused)), int *ret_device)
+{
+	return (int)cudaGetDevice(ret_device);
+}
+
+// A new thread is on device 0. leave() would make a context there, in each process of a machine with many GPUs.
 // By default a capture of any thread forbids all others to wait for an event.
-static int thread_starts(struct ckpt_device *d __attribute__((unused)))
+static int thread_starts(struct ckpt_device *d __attribute__((unused)), int device)
 {
 	enum cudaStreamCaptureMode mode = cudaStreamCaptureModeRelaxed;
+	cudaError_t error = cudaSetDevice(device);
 
-	return (int)cudaThreadExchangeStreamCaptureMode(&mode);
+	return (int)(error != cudaSuccess ? error : cudaThreadExchangeStreamCaptureMode(&mode));
 }
 
 static int pinned_new(struct ckpt_device *d __attribute__((unused)), size_t bytes, void **ret_memory)
@@ -134,20 +141,25 @@ static void event_free(struct ckpt_device *d __attribute__((unused)), void *even
 	(void)cudaEventDestroy(event);
 }
 
-static int is_capturing(struct ckpt_device *d __attribute__((unused)), void *stream, bool *ret_capturing)
+// The default stream is that of the current device.
+static int is_capturing(struct ckpt_device *d __attribute__((unused)), int device, void *stream, bool *ret_capturing)
 {
-	enum cudaStreamCaptureStatus status;
-	cudaError_t error = cudaStreamIsCapturing(stream, &status);
+	struct current c = enter(device);
+	enum cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+	cudaError_t error = c.error;
 
+	if (error != cudaSuccess)
+		return (int)error;
+	error = cudaStreamIsCapturing(stream, &status);
 	if (error == cudaErrorStreamCaptureImplicit) { // the default stream, while another one captures
-		*ret_capturing = true;
-		return 0;
+		status = cudaStreamCaptureStatusActive;
+		error = cudaSuccess;
 	}
-	*ret_capturing = error == cudaSuccess && status != cudaStreamCaptureStatusNone;
-	return (int)error;
+	*ret_capturing = status != cudaStreamCaptureStatusNone;
+	return leave(&c, error);
 }
 
-// The default stream is that of the current device.
+// As is_capturing().
 static int record(struct ckpt_device *d __attribute__((unused)), int device, void *event, void *stream)
 {
 	struct current c = enter(device);
@@ -198,6 +210,7 @@ static void cuda_free(struct ckpt_device *d)
 }
 
 static const struct ckpt_device_ops cuda_ops = {
+	.current = current,
 	.thread_starts = thread_starts,
 	.pinned_new = pinned_new,
 	.pinned_free = pinned_free,

@@ -57,6 +57,8 @@ struct ckpt_device_host {
 	struct range ranges[RANGES_MAX];
 	size_t range_count;
 	uint64_t calls, fail_at, pinned;
+	int current;
+	uint32_t touched;
 	bool late, capturing;
 };
 
@@ -71,9 +73,11 @@ static bool counts_locked(struct ckpt_device_host *d)
 	return ++d->calls == d->fail_at;
 }
 
-static bool counts(struct ckpt_device_host *d)
+// The same of a call that needs this device.
+static bool counts_on(struct ckpt_device_host *d, int device)
 {
 	LOCK_SCOPE(&d->lock);
+	d->touched |= UINT32_C(1) << device;
 	return counts_locked(d);
 }
 
@@ -96,8 +100,21 @@ static void pinned_free(struct ckpt_device *device __attribute__((unused)), void
 	free(memory);
 }
 
-static int thread_starts(struct ckpt_device *d __attribute__((unused)))
+static int current(struct ckpt_device *device, int *ret_device)
 {
+	struct ckpt_device_host *d = host_of(device);
+	LOCK_SCOPE(&d->lock);
+
+	*ret_device = d->current;
+	return 0;
+}
+
+static int thread_starts(struct ckpt_device *device, int of)
+{
+	struct ckpt_device_host *d = host_of(device);
+	LOCK_SCOPE(&d->lock);
+
+	d->touched |= UINT32_C(1) << of;
 	return 0;
 }
 
@@ -124,11 +141,11 @@ static int device_of(struct ckpt_device *device, const void *pointer, int *ret_d
 
 // --- Events -----------------------------------------------------------------------------------------------------------------
 
-static int event_new(struct ckpt_device *d, int device __attribute__((unused)), void **ret_event)
+static int event_new(struct ckpt_device *d, int device, void **ret_event)
 {
 	struct event *e;
 
-	if (counts(host_of(d)))
+	if (counts_on(host_of(d), device))
 		return FAILED;
 	e = ckpt_calloc(1, sizeof(*e));
 	if (!e)
@@ -232,12 +249,12 @@ static void *run(void *arg)
 	return NULL;
 }
 
-static int stream_new(struct ckpt_device *device, int of __attribute__((unused)), void **ret_stream)
+static int stream_new(struct ckpt_device *device, int of, void **ret_stream)
 {
 	struct ckpt_device_host *d = host_of(device);
 	struct stream *s;
 
-	if (counts(d))
+	if (counts_on(d, of))
 		return FAILED;
 	s = ckpt_calloc(1, sizeof(*s));
 	if (!s)
@@ -289,23 +306,25 @@ static int put(struct ckpt_device_host *d, struct stream *s, const struct work *
 	return 0;
 }
 
-static int is_capturing(struct ckpt_device *device, void *stream __attribute__((unused)), bool *ret_capturing)
+static int is_capturing(struct ckpt_device *device, int of, void *stream __attribute__((unused)), bool *ret_capturing)
 {
 	struct ckpt_device_host *d = host_of(device);
-	LOCK_SCOPE(&d->lock);
 
-	if (counts_locked(d))
+	if (counts_on(d, of))
 		return FAILED;
+	LOCK_SCOPE(&d->lock);
 	*ret_capturing = d->capturing;
 	return 0;
 }
 
 // Without a stream there is nothing to wait for.
-static int record(struct ckpt_device *d, int device __attribute__((unused)), void *event, void *stream)
+static int record(struct ckpt_device *d, int device, void *event, void *stream)
 {
 	const struct work w = {.kind = RECORD, .event = event};
 
-	return stream ? put(host_of(d), stream, &w, true) : counts(host_of(d)) ? FAILED : 0;
+	if (!stream)
+		return counts_on(host_of(d), device) ? FAILED : 0;
+	return put(host_of(d), stream, &w, true);
 }
 
 static int wait_for(struct ckpt_device *d, void *stream, void *event)
@@ -346,6 +365,7 @@ static void host_free(struct ckpt_device *device)
 }
 
 static const struct ckpt_device_ops host_ops = {
+	.current = current,
 	.thread_starts = thread_starts,
 	.pinned_new = pinned_new,
 	.pinned_free = pinned_free,
@@ -411,6 +431,18 @@ uint64_t ckpt_device_host_pinned(struct ckpt_device_host *d)
 {
 	LOCK_SCOPE(&d->lock);
 	return d->pinned;
+}
+
+void ckpt_device_host_set_current(struct ckpt_device_host *d, int device)
+{
+	LOCK_SCOPE(&d->lock);
+	d->current = device;
+}
+
+uint32_t ckpt_device_host_touched(struct ckpt_device_host *d)
+{
+	LOCK_SCOPE(&d->lock);
+	return d->touched;
 }
 
 void ckpt_device_host_capture(struct ckpt_device_host *d, bool capturing)

@@ -19,6 +19,10 @@ void ckpt_device_host_fail(struct ckpt_device_host *d, uint64_t n, bool late);
 uint64_t ckpt_device_host_calls(struct ckpt_device_host *d);
 // Bytes of pinned memory that were allocated, all together.
 uint64_t ckpt_device_host_pinned(struct ckpt_device_host *d);
+// The device that threads of the program work on; 0 at first.
+void ckpt_device_host_set_current(struct ckpt_device_host *d, int device);
+// Devices of which a stream or an event was made or used: bit n is device n.
+uint32_t ckpt_device_host_touched(struct ckpt_device_host *d);
 // A graph is being captured from every stream.
 void ckpt_device_host_capture(struct ckpt_device_host *d, bool capturing);
 // A call on the stream's thread, in its turn: a kernel.

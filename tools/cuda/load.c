@@ -143,7 +143,7 @@ static int copy_box(struct reader *r, const struct box *box, struct ckpt_pool_bu
 {
 	struct ckpt_cuda_pool *p = r->load->pool;
 	struct ckpt_device *d = p->device;
-	void **stream = &r->streams[ckpt_pool_slot(box->of->device)];
+	void **stream = &r->streams[box->of->device];
 	int code = *stream ? 0 : d->ops->stream_new(d, box->of->device, stream);
 
 	if (!code)
@@ -187,7 +187,7 @@ static void *read_all(void *arg)
 	struct reader r = {.load = arg};
 	struct ckpt_cuda_load *l = arg;
 	struct box box;
-	int code = l->pool->device->ops->thread_starts(l->pool->device);
+	int code = l->pool->device->ops->thread_starts(l->pool->device, l->pool->home);
 
 	if (code)
 		fail(l, l->pool->device->ops->to_errno(code), "the device: %s", l->pool->device->ops->text(code));
@@ -236,14 +236,12 @@ static int mark(struct ckpt_cuda_load *l, struct target *t, void *stream)
 {
 	struct ckpt_device *d = l->pool->device;
 	bool capturing = false;
-	int code = d->ops->is_capturing(d, stream, &capturing);
+	int code = ckpt_pool_device_of(l->pool, t->at, &t->device);
 
+	if (!code)
+		code = d->ops->is_capturing(d, t->device, stream, &capturing);
 	if (!code && capturing)
 		return -EBUSY;
-	if (!code)
-		code = d->ops->device_of(d, t->at, &t->device);
-	if (!code && t->device >= CKPT_DEVICES_MAX)
-		code = -ENODEV;
 	if (!code)
 		code = ckpt_pool_event_take(l->pool, t->device, &t->event);
 	if (!code)

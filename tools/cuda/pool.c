@@ -24,7 +24,9 @@ static int make_buffers(struct ckpt_cuda_pool *p, char *why)
 	p->buffers = ckpt_calloc(p->buffer_count, sizeof(*p->buffers));
 	if (!p->buffers)
 		return -ENOMEM;
-	code = d->ops->pinned_new(d, p->buffer_count * p->buffer_bytes, &memory);
+	code = d->ops->current(d, &p->home);
+	if (!code)
+		code = d->ops->pinned_new(d, p->buffer_count * p->buffer_bytes, &memory);
 	if (code) {
 		snprintf(why, CKPT_CUDA_WHY_MAX, "%zu buffers of %llu bytes of pinned memory: %s", p->buffer_count,
 			 (unsigned long long)p->buffer_bytes, d->ops->text(code));
@@ -140,6 +142,17 @@ int ckpt_pool_check(const struct ckpt_cuda_pool *p)
 	return p->pid == getpid() ? 0 : -ECHILD;
 }
 
+int ckpt_pool_device_of(const struct ckpt_cuda_pool *p, const void *memory, int *ret_device)
+{
+	int code = p->device->ops->device_of(p->device, memory, ret_device);
+
+	if (code)
+		return code;
+	if (*ret_device == CKPT_DEVICE_NONE)
+		*ret_device = p->home;
+	return *ret_device < CKPT_DEVICES_MAX ? 0 : -ENODEV;
+}
+
 // --- Buffers ----------------------------------------------------------------------------------------------------------------
 
 struct ckpt_pool_buffer *ckpt_pool_take(struct ckpt_cuda_pool *p, const atomic_bool *stop)
@@ -178,7 +191,7 @@ void ckpt_pool_wake(struct ckpt_cuda_pool *p)
 
 int ckpt_pool_event_take(struct ckpt_cuda_pool *p, int device, struct ckpt_pool_event **ret_event)
 {
-	struct ckpt_pool_event *e, **list = &p->free_events[ckpt_pool_slot(device)];
+	struct ckpt_pool_event *e, **list = &p->free_events[device];
 	int code;
 
 	{
@@ -209,21 +222,20 @@ void ckpt_pool_event_give(struct ckpt_cuda_pool *p, struct ckpt_pool_event *e)
 	if (!e)
 		return;
 	LOCK_SCOPE(&p->lock);
-	list = &p->free_events[ckpt_pool_slot(e->device)];
+	list = &p->free_events[e->device];
 	e->next = *list;
 	*list = e;
 }
 
 int ckpt_pool_record(struct ckpt_cuda_pool *p, struct ckpt_pool_buffer *b, int device, void *stream)
 {
-	unsigned slot = ckpt_pool_slot(device);
 	struct ckpt_device *d = p->device;
-	int code = b->events[slot] ? 0 : d->ops->event_new(d, device, &b->events[slot]);
+	int code = b->events[device] ? 0 : d->ops->event_new(d, device, &b->events[device]);
 
 	if (!code)
-		code = d->ops->record(d, device, b->events[slot], stream);
+		code = d->ops->record(d, device, b->events[device], stream);
 	if (!code)
-		b->recorded |= UINT32_C(1) << slot;
+		b->recorded |= UINT32_C(1) << device;
 	return code;
 }
 

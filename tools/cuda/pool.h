@@ -19,9 +19,9 @@
 struct ckpt_pool_buffer {
 	struct ckpt_pool_buffer *next;
 	uint8_t *at;
-	// Of the copies into it or out of it, one for each device: slots are ckpt_pool_slot().
+	// Of the copies into it or out of it, one for each device.
 	void *events[CKPT_DEVICES_MAX];
-	uint32_t recorded; // slots whose event is to be waited for
+	uint32_t recorded; // devices whose event is to be waited for
 };
 
 struct ckpt_pool_event {
@@ -33,6 +33,9 @@ struct ckpt_pool_event {
 struct ckpt_cuda_pool {
 	struct ckpt_device *device;
 	pid_t pid; // of the process that may use it
+	// The device of the thread that made it. Plain memory is copied by its streams: a process touches no device that the
+	// program does not use.
+	int home;
 	unsigned flags;
 	uint8_t *memory;
 	uint64_t buffer_bytes;
@@ -51,10 +54,8 @@ int ckpt_pool_new(struct ckpt_device *device, uint64_t pinned_bytes, unsigned fl
 		  struct ckpt_cuda_pool **ret_pool);
 // -ECHILD: this process is a fork of the one that made it.
 int ckpt_pool_check(const struct ckpt_cuda_pool *p);
-static inline unsigned ckpt_pool_slot(int device)
-{
-	return device < 0 ? 0 : (unsigned)device;
-}
+// Which device's streams copy this memory. A code of the device; -ENODEV.
+int ckpt_pool_device_of(const struct ckpt_cuda_pool *p, const void *memory, int *ret_device);
 
 // Blocks until one is free. NULL: *stop is true, and ckpt_pool_wake() was called.
 struct ckpt_pool_buffer *ckpt_pool_take(struct ckpt_cuda_pool *p, const atomic_bool *stop);

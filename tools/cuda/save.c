@@ -127,7 +127,7 @@ static bool pop_locked(struct ckpt_cuda_save *s, struct list *l, const bool *end
 // Of the device; NULL with a code.
 static void *stream_of(struct ckpt_cuda_save *s, int device, int *ret_code)
 {
-	void **stream = &s->streams[ckpt_pool_slot(device)];
+	void **stream = &s->streams[device];
 
 	*ret_code = *stream ? 0 : s->pool->device->ops->stream_new(s->pool->device, device, stream);
 	return *ret_code ? NULL : *stream;
@@ -145,7 +145,7 @@ static int copy_range(struct ckpt_cuda_save *s, const struct source *from, const
 	if (!code)
 		code = d->ops->copy_out(d, b->at + r->at, from->at + first, r->bytes, stream);
 	if (!code)
-		b->recorded |= UINT32_C(1) << ckpt_pool_slot(from->device);
+		b->recorded |= UINT32_C(1) << from->device;
 	return code;
 }
 
@@ -193,7 +193,7 @@ static void fill(struct ckpt_cuda_save *s, size_t block, struct ckpt_pool_buffer
 
 static void start_thread(struct ckpt_cuda_save *s)
 {
-	int code = s->pool->device->ops->thread_starts(s->pool->device);
+	int code = s->pool->device->ops->thread_starts(s->pool->device, s->pool->home);
 
 	if (code)
 		fail(s, device_errno(s, code), "the device: %s", device_text(s, code));
@@ -549,14 +549,12 @@ static int mark(struct ckpt_cuda_save *s, struct source *from, const char *name,
 {
 	struct ckpt_device *d = s->pool->device;
 	bool capturing = false;
-	int code = d->ops->is_capturing(d, stream, &capturing);
+	int code = ckpt_pool_device_of(s->pool, from->at, &from->device);
 
+	if (!code)
+		code = d->ops->is_capturing(d, from->device, stream, &capturing);
 	if (!code && capturing)
 		return -EBUSY;
-	if (!code)
-		code = d->ops->device_of(d, from->at, &from->device);
-	if (!code && from->device >= CKPT_DEVICES_MAX)
-		code = -ENODEV;
 	if (!code)
 		code = ckpt_pool_event_take(s->pool, from->device, &from->event);
 	if (!code)
