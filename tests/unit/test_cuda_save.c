@@ -284,6 +284,65 @@ START_TEST(a_folder_gets_the_marker_that_commits_it)
 }
 END_TEST
 
+static int fails_with; // 0: it does not
+
+static ssize_t refuse_pwrite(int fd __attribute__((unused)), const void *bytes __attribute__((unused)),
+			     size_t len __attribute__((unused)), off_t offset __attribute__((unused)))
+{
+	return fails_with;
+}
+
+static int refuse_close(int fd)
+{
+	close(fd);
+	return fails_with;
+}
+
+static int refuse_sync(int fd __attribute__((unused)))
+{
+	return fails_with;
+}
+
+// A marker that is cut off would complete the folder for its readers.
+START_TEST(a_marker_that_cannot_be_written_is_not_left)
+{
+	struct ckpt_cuda_pool *pool = cuda_pool(SMALL_POOL, 0, 0, &host);
+	struct cuda_arrays a = cuda_arrays_new(3, 500);
+	const struct ckpt_cuda_plan plan = cuda_plan(&a, "raw");
+	char saved[PATH_MAX], why[CKPT_CUDA_WHY_MAX];
+	const struct ckpt_sys whole = ckpt_sys;
+	struct ckpt_cuda_save *save;
+	int fd;
+
+	ckpt_temp_dir(saved);
+	fd = open(saved, O_RDONLY | O_DIRECTORY);
+	ck_assert_int_eq(ckpt_cuda_save_folder(pool, saved, &plan, why, &save), 0);
+	ck_assert_int_eq(cuda_give_all(save, &a, NULL), 0);
+	ck_assert_int_eq(ckpt_cuda_captured(save), 0);
+	ck_assert_int_eq(ckpt_cuda_commit(save, NULL), 0); // all is written: what fails is of the marker
+	fails_with = -ENOSPC;
+	for (unsigned i = 0; i < 3; i++) {
+		if (i == 0)
+			ckpt_sys.pwrite = refuse_pwrite;
+		else if (i == 1)
+			ckpt_sys.fdatasync = refuse_sync;
+		else
+			ckpt_sys.close = refuse_close;
+		ck_assert_int_eq(ckpt_cuda_commit(save, "{}"), -ENOSPC);
+		ck_assert_str_eq(ckpt_cuda_save_why(save), "the commit failed: No space left on device");
+		ck_assert_int_ne(faccessat(fd, ".finalize", F_OK, 0), 0);
+		ckpt_sys = whole;
+	}
+	ck_assert_int_eq(ckpt_cuda_commit(save, "{}"), 0);
+	ck_assert_str_eq(ckpt_cuda_save_why(save), "");
+	ck_assert_int_eq(faccessat(fd, ".finalize", F_OK, 0), 0);
+	ckpt_cuda_save_free(save);
+	close(fd);
+	cuda_arrays_free(&a);
+	ckpt_cuda_pool_free(pool);
+}
+END_TEST
+
 // The files that were synced, by inode.
 static struct ckpt_lock synced_lock = CKPT_LOCK_INIT(CKPT_LOCK_LEAF);
 static ino_t synced[1000];
@@ -322,7 +381,7 @@ START_TEST(files_and_their_folders_are_on_disk_when_the_commit_returns)
 	ckpt_sys.fsync = ckpt_sys.fdatasync = note_sync;
 	ck_assert_int_eq(ckpt_cuda_save_folder(pool, saved, &plan, why, &save), 0);
 	ck_assert_int_eq(cuda_give_all(save, &a, NULL), 0);
-	ck_assert_int_eq(ckpt_cuda_commit(save, NULL), 0);
+	ck_assert_int_eq(ckpt_cuda_commit(save, "{}"), 0);
 	ckpt_cuda_save_free(save);
 	ck_assert_int_eq(nftw(saved, look_synced, 16, FTW_PHYS), 0);
 	cuda_arrays_free(&a);
@@ -610,6 +669,7 @@ static Suite *suite(void)
 	tcase_add_test(t, ten_thousand_small_arrays_are_a_few_writes);
 	tcase_add_loop_test(t, files_and_their_folders_are_on_disk_when_the_commit_returns, 0, 7);
 	tcase_add_test(t, a_folder_gets_the_marker_that_commits_it);
+	tcase_add_test(t, a_marker_that_cannot_be_written_is_not_left);
 	tcase_add_test(t, two_saves_share_a_pool);
 	tcase_add_test(t, a_save_that_is_given_up_leaves_no_step_and_no_buffer);
 	tcase_add_test(t, plain_memory_needs_no_device_but_that_of_the_pool);

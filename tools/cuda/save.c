@@ -638,19 +638,6 @@ static int wait_written(struct ckpt_cuda_save *s)
 	return s->rc;
 }
 
-static int put_marker(struct ckpt_cuda_save *s, const char *metadata)
-{
-	const struct ckpt_save_file f = {.path = MARKER, .bytes = strlen(metadata), .is_text = true};
-	struct ckpt_save_open o = {.fd = -1};
-	int rc = ckpt_save_file_create(s->dirfd, &f, CKPT_CUDA_BUFFERED, &o), written;
-
-	if (rc)
-		return rc;
-	written = (int)ckpt_sys.pwrite(o.fd, metadata, f.bytes, 0);
-	rc = ckpt_sys.close(o.fd);
-	return written < 0 ? written : rc;
-}
-
 int ckpt_cuda_commit(struct ckpt_cuda_save *s, const char *metadata)
 {
 	int rc = ckpt_pool_check(s->pool);
@@ -664,11 +651,11 @@ int ckpt_cuda_commit(struct ckpt_cuda_save *s, const char *metadata)
 	if (s->step)
 		rc = ckpt_save_commit(s->step, metadata);
 	else if (metadata)
-		rc = put_marker(s, metadata);
-	if (rc) {
-		LOCK_SCOPE(&s->lock);
+		rc = ckpt_save_file_put(s->dirfd, MARKER, metadata);
+	LOCK_SCOPE(&s->lock);
+	s->why[0] = '\0'; // an earlier call may have failed
+	if (rc)
 		snprintf(s->why, sizeof(s->why), "the commit failed: %s", strerror(-rc));
-	}
 	return rc;
 }
 

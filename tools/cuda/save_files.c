@@ -107,3 +107,21 @@ int ckpt_save_file_close(int dirfd, const struct ckpt_save_file *f, struct ckpt_
 		rc = closed ? closed : sync_folders(dirfd, f->path);
 	return rc;
 }
+
+int ckpt_save_file_put(int dirfd, const char *path, const char *text)
+{
+	int fd = ckpt_sys.open(dirfd, path, O_WRONLY | O_CREAT | O_EXCL, 0666), closed;
+	ssize_t n = fd < 0 ? fd : ckpt_sys.pwrite(fd, text, strlen(text), 0);
+	int rc = n < 0 ? (int)n : ckpt_sys.fdatasync(fd);
+
+	if (!rc)
+		rc = sync_folders(dirfd, path);
+	if (fd < 0)
+		return rc;
+	if (rc)
+		(void)ckpt_sys.unlink(dirfd, path, 0);
+	closed = ckpt_sys.close(fd);
+	if (!rc && closed)
+		(void)ckpt_sys.unlink(dirfd, path, 0);
+	return rc ? rc : closed;
+}
