@@ -540,11 +540,19 @@ START_TEST(plans_that_no_file_can_have_are_refused)
 	ck_assert_int_eq(ckpt_cuda_pool_new(100, "host", 0, why, &pool), -EINVAL);
 	ck_assert_int_eq(ckpt_cuda_pool_new(1 << 20, "host:fast", 0, why, &pool), -EINVAL);
 	ck_assert_int_eq(ckpt_cuda_pool_new(1 << 20, "tpu", 0, why, &pool), -EINVAL);
+	ck_assert_int_eq(ckpt_cuda_pool_new(1 << 20, "host", CKPT_CUDA_BUFFERED | CKPT_CUDA_DIRECT, why, &pool),
+			 -EINVAL);
+	ck_assert_str_ne(why, "");
 	ck_assert_int_eq(ckpt_cuda_pool_new(1 << 20, "host:12GiB", 0, why, &pool), 0);
 	ckpt_cuda_pool_free(pool);
 	cuda_arrays_free(&a);
 }
 END_TEST
+
+static bool is_said(const char *why)
+{
+	return strstr(why, "this process is a fork");
+}
 
 START_TEST(a_forked_process_is_refused)
 {
@@ -553,18 +561,24 @@ START_TEST(a_forked_process_is_refused)
 	const struct ckpt_cuda_plan plan = cuda_plan(&a, "raw");
 	char saved[PATH_MAX], why[CKPT_CUDA_WHY_MAX];
 	struct ckpt_cuda_save *save, *other;
+	struct ckpt_cuda_load *load;
 	int status;
 	pid_t child;
 
 	ckpt_temp_dir(saved);
 	ck_assert_int_eq(ckpt_cuda_save_folder(pool, saved, &plan, why, &save), 0);
 	child = fork();
-	if (!child)
-		_exit(ckpt_cuda_save_folder(pool, saved, &plan, why, &other) == -ECHILD &&
-				      ckpt_cuda_captured(save) == -ECHILD &&
-				      ckpt_cuda_save_array(save, "x", a.at[0], 1, NULL) == -ECHILD
-			      ? 0
-			      : 1);
+	if (!child) {
+		bool refused = ckpt_cuda_save_folder(pool, saved, &plan, why, &other) == -ECHILD && is_said(why) &&
+			       ckpt_cuda_load_step(pool, NULL, "1", why, &load) == -ECHILD && is_said(why) &&
+			       ckpt_cuda_captured(save) == -ECHILD && is_said(ckpt_cuda_save_why(save)) &&
+			       ckpt_cuda_save_array(save, "x", a.at[0], 1, NULL) == -ECHILD;
+
+		// The parent's: nothing of them is freed here, with or without a call to the device.
+		ckpt_cuda_save_free(save);
+		ckpt_cuda_pool_free(pool);
+		_exit(refused && pool->memory && ckpt_cuda_captured(save) == -ECHILD ? 0 : 1);
+	}
 	ck_assert_int_eq(waitpid(child, &status, 0), child);
 	ck_assert_int_eq(status, 0);
 	ck_assert_int_eq(cuda_give_all(save, &a, NULL), 0);

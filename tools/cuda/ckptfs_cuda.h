@@ -31,6 +31,7 @@
 // Blocking: ckpt_cuda_save_array() and ckpt_cuda_load_array() do not wait for copies or for the disk. captured, commit and loaded do.
 // Errors: 0, or -errno. The first error of a save or a load stays, and is the result of all later calls; the step is not
 // committed. ..._why() says it in words. -ECHILD: the process is a fork of the one that made the pool: CUDA does not work in it.
+// There the functions that free do nothing.
 // -EBUSY: a graph is being captured from the stream. -EFAULT, -EIO, -ENODEV: the device.
 // Memory that no device has, as that of malloc(3), is taken, too.
 #ifndef CKPTFS_CUDA_H

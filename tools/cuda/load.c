@@ -208,14 +208,15 @@ static void *read_all(void *arg)
 int ckpt_cuda_load_step(struct ckpt_cuda_pool *pool, struct ckpt *ckpt, const char *step, char why[CKPT_CUDA_WHY_MAX],
 			struct ckpt_cuda_load **ret_load)
 {
-	struct ckpt_cuda_load *l = ckpt_calloc(1, sizeof(*l));
-	int rc = l ? ckpt_pool_check(pool) : -ENOMEM;
+	struct ckpt_cuda_load *l;
+	int rc = ckpt_pool_check(pool);
 
-	*why = '\0';
-	if (rc) {
-		free(l);
+	snprintf(why, CKPT_CUDA_WHY_MAX, "%s", rc ? CKPT_POOL_FORKED : "");
+	if (rc)
 		return rc;
-	}
+	l = ckpt_calloc(1, sizeof(*l));
+	if (!l)
+		return -ENOMEM;
 	l->pool = pool;
 	l->last = &l->first;
 	ckpt_lock_init(&l->lock, CKPT_LOCK_LEAF);
@@ -313,6 +314,8 @@ int ckpt_cuda_loaded(struct ckpt_cuda_load *l)
 
 const char *ckpt_cuda_load_why(struct ckpt_cuda_load *l)
 {
+	if (ckpt_pool_check(l->pool))
+		return CKPT_POOL_FORKED;
 	LOCK_SCOPE(&l->lock);
 	return l->why;
 }

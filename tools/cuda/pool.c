@@ -99,9 +99,11 @@ int ckpt_cuda_pool_new(uint64_t pinned_bytes, const char *device, unsigned flags
 	int rc;
 
 	*why = '\0';
-	if (flags & ~(CKPT_CUDA_BUFFERED | CKPT_CUDA_DIRECT))
-		rc = -EINVAL;
-	else if (!device || !strcmp(device, "cuda"))
+	if (flags & ~(CKPT_CUDA_BUFFERED | CKPT_CUDA_DIRECT) || flags == (CKPT_CUDA_BUFFERED | CKPT_CUDA_DIRECT)) {
+		snprintf(why, CKPT_CUDA_WHY_MAX, "flags are CKPT_CUDA_BUFFERED, CKPT_CUDA_DIRECT or neither");
+		return -EINVAL;
+	}
+	if (!device || !strcmp(device, "cuda"))
 		rc = ckpt_device_cuda_new(why, &d);
 	else if (!strncmp(device, "host", 4))
 		rc = host_new(device + 4, why, &d);
@@ -115,7 +117,7 @@ void ckpt_cuda_pool_free(struct ckpt_cuda_pool *p)
 	struct ckpt_device *d;
 	struct ckpt_pool_event *e;
 
-	if (!p)
+	if (!p || ckpt_pool_check(p))
 		return;
 	d = p->device;
 	for (size_t i = 0; p->buffers && i < p->buffer_count; i++)

@@ -502,10 +502,12 @@ int ckpt_cuda_save_folder(struct ckpt_cuda_pool *pool, const char *directory, co
 	int rc = ckpt_pool_check(pool), fd = -1;
 
 	*why = '\0';
-	if (!rc) {
-		fd = open(directory, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-		rc = fd < 0 ? -errno : 0;
+	if (rc) {
+		snprintf(why, CKPT_CUDA_WHY_MAX, CKPT_POOL_FORKED);
+		return rc;
 	}
+	fd = open(directory, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	rc = fd < 0 ? -errno : 0;
 	if (rc) {
 		snprintf(why, CKPT_CUDA_WHY_MAX, "%.300s: it cannot be opened: %s", directory, strerror(-rc));
 		return rc;
@@ -521,8 +523,11 @@ int ckpt_cuda_save_step(struct ckpt_cuda_pool *pool, struct ckpt *ckpt, const ch
 	int rc = ckpt_pool_check(pool), fd = -1;
 
 	*why = '\0';
-	if (!rc)
-		rc = ckpt_begin(ckpt, name, flags, &step);
+	if (rc) {
+		snprintf(why, CKPT_CUDA_WHY_MAX, CKPT_POOL_FORKED);
+		return rc;
+	}
+	rc = ckpt_begin(ckpt, name, flags, &step);
 	if (!rc) {
 		fd = open(ckpt_save_path(step), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 		rc = fd < 0 ? -errno : 0;
@@ -661,6 +666,8 @@ int ckpt_cuda_commit(struct ckpt_cuda_save *s, const char *metadata)
 
 const char *ckpt_cuda_save_why(struct ckpt_cuda_save *s)
 {
+	if (ckpt_pool_check(s->pool))
+		return CKPT_POOL_FORKED;
 	LOCK_SCOPE(&s->lock);
 	return s->why;
 }
