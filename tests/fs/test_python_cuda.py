@@ -102,6 +102,38 @@ def test_what_is_refused_is_named(package, pool, where):
         cuda.Pool(1 << 20, "tpu")
 
 
+def test_a_state_with_one_name_twice_is_refused(package, pool, where):
+    with pytest.raises(ValueError, match="a.b: two tensors have this name"):
+        package.cuda.save(pool, {"a.b": np.ones(1), "a": {"b": np.zeros(1)}}, where, 1)
+    assert package.steps(where) == []
+
+
+def test_what_is_closed_is_not_used(package, where):
+    with package.cuda.Pool(1 << 20, "host") as pool:
+        left = package.cuda.save_async(pool, state(), where, 1)
+        done = package.cuda.save_async(pool, state(), where, 2)
+        done.commit()
+        for call in (done.captured, done.commit):
+            with pytest.raises(ValueError, match="the save was committed or closed"):
+                call()
+    # The pool gave up the save that went on.
+    with pytest.raises(ValueError, match="the save was committed or closed"):
+        left.commit()
+    assert [step.name for step in package.steps(where)] == ["2"]
+    for call in (lambda: package.cuda.save(pool, state(), where, 3), lambda: package.cuda.load(pool, state(), where, 2)):
+        with pytest.raises(ValueError, match="the pool is closed"):
+            call()
+
+
+def test_views_are_saved_as_they_look(package, pool, where):
+    torch = pytest.importorskip("torch")
+    base = torch.arange(12.0).to(torch.complex64) * (1 + 2j)
+    package.cuda.save(pool, {"conj": base.conj(), "neg": base.conj().imag}, where, 1)
+    got = package.arrays(where / "1")
+    assert np.array_equal(got["conj"].numpy(), base.conj().resolve_conj().numpy())
+    assert np.array_equal(got["neg"].numpy(), base.conj().imag.resolve_neg().numpy())
+
+
 def test_a_machine_without_a_gpu_is_told_in_one_line(package):
     said = package.cuda.describe()
     assert said and "\n" not in said

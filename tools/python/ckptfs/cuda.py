@@ -20,6 +20,7 @@ import ctypes
 import errno
 import json
 import os
+import weakref
 from ctypes import POINTER, byref, c_char_p, c_int, c_size_t, c_uint, c_uint64, c_void_p
 from pathlib import Path
 from typing import Any, Dict, Iterator, List, Mapping, Optional, Tuple, Union
@@ -83,7 +84,7 @@ def _check(result: int, what: str, why: Optional[bytes] = None) -> None:
     _library.check(
         result,
         what,
-        {errno.EBUSY: "a graph is being captured from the stream", errno.ECHILD: "this process is a fork of the one that made the pool", errno.ENOENT: "there is none of this name"},
+        {errno.EBUSY: "a graph is being captured from the stream, or another process changes the store", errno.ECHILD: "this process is a fork of the one that made the pool", errno.ENOENT: "there is none of this name"},
     )
 
 
@@ -109,7 +110,10 @@ class _Tensor:
             raise ValueError("it is not contiguous, or is no array whose memory can be written to")
 
     def _torch(self, value: Any) -> None:
-        self.keep = value.contiguous()
+        if str(value.layout) != "torch.strided" or value.device.type not in ("cpu", "cuda"):
+            raise TypeError(f"it is no dense tensor of a CPU or of CUDA: {value.layout}, {value.device}")
+        # A conjugate and a negative view share the bytes of the tensor that they are of.
+        self.keep = value.resolve_conj().resolve_neg().contiguous()
         self.shares = self.keep.data_ptr() == value.data_ptr()
         self.pointer, self.bytes = self.keep.data_ptr(), self.keep.numel() * self.keep.element_size()
         self.dtype, self.shape = str(value.dtype).rpartition(".")[2], tuple(value.shape)
@@ -121,15 +125,20 @@ class _Tensor:
     def _cuda(self, value: Any) -> None:
         import numpy as np
 
+        if hasattr(value, "block_until_ready"):  # JAX says no stream
+            value.block_until_ready()
         about = value.__cuda_array_interface__
-        if about.get("strides") is not None:
-            raise ValueError("it is not contiguous")
         self.keep, self.shares = value, not about["data"][1]
         dtype = np.dtype(about["typestr"])
+        if not dtype.isnative:
+            raise TypeError("its bytes are in another order than this machine's")
         self.pointer, self.dtype, self.shape = about["data"][0], dtype.name, tuple(about["shape"])
-        self.bytes = dtype.itemsize
-        for n in self.shape:
+        self.bytes, strides = dtype.itemsize, []
+        for n in reversed(self.shape):
+            strides.insert(0, self.bytes)
             self.bytes *= n
+        if about.get("strides") is not None and tuple(about["strides"]) != tuple(strides) and self.bytes:
+            raise ValueError("it is not contiguous")
         self.stream = about.get("stream") or 0
         if self.stream == 1:  # the legacy default stream
             self.stream = 0
@@ -157,6 +166,8 @@ def _flat(state: Mapping[str, Any], front: str = "") -> Iterator[Tuple[str, Any]
 def _tensors(state: Mapping[str, Any], into: bool = False) -> Dict[str, _Tensor]:
     found = {}
     for name, value in _flat(state):
+        if name in found:
+            raise ValueError(f"{name}: two tensors have this name")
         try:
             found[name] = _Tensor(value, into)
         except (TypeError, ValueError) as e:
@@ -172,12 +183,13 @@ class Pool:
         self._lib = _lib()
         self._at = c_void_p()
         _check(self._lib.ckpt_cuda_pool_new(pinned_bytes, _library.encode(device), 1 if buffered else 0, why, byref(self._at)), device or "cuda", why.value)
-        self._pid = os.getpid()
+        self._saves: weakref.WeakSet[Save] = weakref.WeakSet()
 
     def close(self) -> None:
-        """After all saves and loads that use it."""
-        if self._at and self._pid == os.getpid():
-            self._lib.ckpt_cuda_pool_free(self._at)
+        """Gives up saves that are under way; loads have returned. In a forked child it does nothing."""
+        for save in list(self._saves):
+            save.close()
+        self._lib.ckpt_cuda_pool_free(self._at)
         self._at = c_void_p()
 
     def __enter__(self) -> Pool:
@@ -193,6 +205,8 @@ class Save:
     def __init__(self, pool: Pool, state: Mapping[str, Any], store: StorePath, step: Union[int, str], format: str, shard_bytes: int, force: bool) -> None:
         self._pool, self._lib, self._at = pool, pool._lib, c_void_p()
         self.step = str(step)
+        if not pool._at:
+            raise ValueError("the pool is closed")
         self._tensors: Dict[str, _Tensor] = _tensors(state)
         self._begin(os.fspath(store), format, shard_bytes, force)
         try:
@@ -213,6 +227,12 @@ class Save:
         with _library.Handle(store) as handle:
             rc = self._lib.ckpt_cuda_save_step(self._pool._at, handle.at, os.fsencode(self.step), _library.FORCE if force else 0, byref(plan), why, byref(self._at))
         _check(rc, self.step, why.value)
+        self._pool._saves.add(self)
+
+    def _open(self) -> c_void_p:
+        if not self._at:
+            raise ValueError("the save was committed or closed")
+        return self._at
 
     def _check(self, result: int, what: str) -> None:
         if result:
@@ -221,7 +241,7 @@ class Save:
     def captured(self) -> None:
         """Until no copy reads the tensors any more."""
         try:
-            self._check(self._lib.ckpt_cuda_captured(self._at), self.step)
+            self._check(self._lib.ckpt_cuda_captured(self._open()), self.step)
         finally:
             self._tensors = {}
 
@@ -264,6 +284,8 @@ def save(pool: Pool, state: Mapping[str, Any], store: StorePath, step: Union[int
 
 def load(pool: Pool, into: Mapping[str, Any], store: StorePath, step: Union[int, str] = "latest") -> None:
     """Into the tensors that are there: each name of `into` is an array of the step, of as many bytes."""
+    if not pool._at:
+        raise ValueError("the pool is closed")
     tensors = _tensors(into, into=True)
     lib, at = pool._lib, c_void_p()
     why = ctypes.create_string_buffer(_WHY_MAX)
