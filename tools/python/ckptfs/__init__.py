@@ -31,10 +31,11 @@ from . import _library
 from ._arrays import Array, Arrays, arrays, checks, findings, newest_healthy
 from ._library import Error, Question
 from ._load import Loaded
+from ._state import Saving, load, save, save_async
 
 __all__ = [
-    "Answer", "Array", "Arrays", "Choice", "Error", "Loaded", "Mode", "Question", "Staged", "Step", "arrays", "begin", "checks", "find",
-    "findings", "latest", "resolve", "should_save", "step", "steps", "version", "wait",
+    "Answer", "Array", "Arrays", "Choice", "Error", "Loaded", "Mode", "Question", "Saving", "Staged", "Step", "arrays", "begin", "checks",
+    "find", "findings", "latest", "load", "resolve", "save", "save_async", "should_save", "step", "steps", "version", "wait",
 ]  # fmt: skip
 
 StorePath = Union[str, "os.PathLike[str]"]

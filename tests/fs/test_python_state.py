@@ -1,0 +1,164 @@
+"""ckptfs.save, save_async and load: state dicts of NumPy, torch and JAX; their trees, their names, what is refused."""
+
+import errno
+import os
+import shutil
+import subprocess
+import sys
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+from support.fixtures import SLOW, SOURCE
+
+pytestmark = [pytest.mark.timeout(180), pytest.mark.skipif(SLOW > 1, reason="a library under a sanitizer needs a program under it")]
+
+
+@pytest.fixture(scope="module")
+def package(ckptfs, tmp_path_factory):
+    """The package as pip installs it, imported."""
+    source = tmp_path_factory.mktemp("source") / "python"
+    target = tmp_path_factory.mktemp("target")
+    shutil.copytree(SOURCE / "tools/python", source)
+    pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-build-isolation", "--no-index", "--target", target, source]
+    subprocess.run([*map(str, pip)], check=True, timeout=150)
+    os.environ["CKPTFS_LIBRARY"] = str(ckptfs.path.parent / "libckptfs.so.1")
+    sys.path.insert(0, str(target))
+    import ckptfs as module
+
+    return module
+
+
+@pytest.fixture(params=["mounted", "unmounted"])
+def where(request, mount, store):
+    if request.param == "unmounted":
+        mount.umount()
+    return mount.path if request.param == "mounted" else store
+
+
+def state():
+    rng = np.random.default_rng(1)
+    return {
+        "model": {"w": rng.random((700, 900), np.float32), "b": np.arange(9).astype(ml_dtypes.bfloat16), "none": np.zeros((0, 3))},
+        "groups": [{"lr": 0.5, "betas": (0.9, 0.99), "fused": True}, {"lr": 2, "betas": (0.0, 1.0), "fused": False}],
+    }
+
+
+def zeros():
+    return {
+        "model": {"w": np.zeros((700, 900), np.float32), "b": np.zeros(9, ml_dtypes.bfloat16), "none": np.zeros((0, 3))},
+        "groups": [{"lr": 0.0, "betas": (0.0, 0.0), "fused": False}, {"lr": 0, "betas": (0.0, 0.0), "fused": True}],
+    }
+
+
+@pytest.mark.parametrize("format", ["safetensors", "dcp"])
+def test_a_state_comes_back(package, where, format):
+    package.save(state(), where / "1000", metrics={"loss": 1.5}, format=format)
+    [step] = package.steps(where)
+    assert (step.name, step.metrics) == ("1000", {"loss": 1.5})
+    into, want = zeros(), state()
+    got = package.load(where / "latest", into)
+    for name in ("w", "b", "none"):
+        assert got["model"][name] is into["model"][name]
+        assert got["model"][name].tobytes() == want["model"][name].tobytes()
+    assert got["groups"] == want["groups"]
+    assert [type(group["lr"]) for group in got["groups"]] == [float, int]
+    flat = package.load(step)
+    assert sorted(flat) == sorted(["model.w", "model.b", "model.none", *(f"groups.{i}.{n}" for i in (0, 1) for n in ("lr", "betas.0", "betas.1", "fused"))])
+    assert flat["model.b"].dtype == ml_dtypes.bfloat16 and np.array_equal(flat["model.w"], want["model"]["w"])
+
+
+def test_a_save_in_the_background_has_the_bytes_at_captured(package, where):
+    saved = state()
+    saving = package.save_async(saved, where / "7")
+    saving.captured()
+    saved["model"]["w"] += 1
+    saving.result(60)
+    saving.result()
+    assert saving.done()
+    assert np.array_equal(package.load(where / "7")["model.w"], state()["model"]["w"])
+    with pytest.raises(package.Error) as e:
+        package.save_async(saved, where / "7").result()
+    assert e.value.errno == errno.EEXIST
+    package.save(saved, where / "7", overwrite=True)
+    assert np.array_equal(package.load(where / "7")["model.w"], saved["model"]["w"])
+
+
+def test_a_failure_in_the_background_reaches_the_caller(package, where, caplog):
+    saving = package.save_async(state(), where / "8", metrics={"loss": "none"})
+    with pytest.raises(ValueError, match="could not convert"):
+        saving.result()
+    assert "8 was not saved: could not convert" in caplog.text
+    assert package.steps(where) == []
+    package.save(state(), where / "8")
+
+
+def test_tensors_of_torch(package, where):
+    torch = pytest.importorskip("torch")
+    base = torch.arange(12.0).reshape(3, 4).to(torch.complex64) * (1 + 2j)
+    saved = {"w": torch.arange(5000, dtype=torch.bfloat16).reshape(50, 100).T, "p": torch.nn.Parameter(torch.ones(3)), "conj": base.conj(), "neg": base.conj().imag, "n": torch.tensor(7)}
+    package.save(saved, where / "a")
+    into = {"w": torch.zeros(50, 100, dtype=torch.bfloat16).T, "p": torch.nn.Parameter(torch.zeros(3)), "conj": torch.zeros(3, 4, dtype=torch.complex64), "neg": torch.zeros(3, 4), "n": torch.tensor(0)}
+    got = package.load(where / "a", into)
+    new = package.load(where / "a", framework="torch")
+    for name, value in saved.items():
+        assert got[name] is into[name]
+        assert torch.equal(into[name], value), name
+        assert new[name].dtype == value.dtype and torch.equal(new[name], value), name
+    model = torch.nn.Linear(4, 3)
+    package.save({"model": model.state_dict()}, where / "b")
+    other = torch.nn.Linear(4, 3)
+    package.load(where / "b", {"model": other.state_dict()})
+    assert torch.equal(other.weight, model.weight) and torch.equal(other.bias, model.bias)
+
+
+def test_arrays_of_jax(package, where):
+    jax = pytest.importorskip("jax")
+    saved = {"w": jax.numpy.arange(6, dtype=jax.numpy.bfloat16).reshape(2, 3), "b": jax.numpy.ones(4)}
+    package.save(saved, where / "j")
+    template = jax.tree.map(jax.numpy.zeros_like, saved)
+    got = package.load(where / "j", template)
+    for name, value in saved.items():
+        assert isinstance(got[name], jax.Array) and got[name].dtype == value.dtype and np.array_equal(got[name], value)
+        assert not np.any(np.asarray(template[name], np.float32))
+
+
+def test_what_is_refused_is_named(package, where, tmp_path):
+    torch = pytest.importorskip("torch")
+    for leaf in ("x", None):
+        with pytest.raises(TypeError, match="model.0.name: it is no tensor"):
+            package.save({"model": [{"name": leaf}]}, where / "1")
+    with pytest.raises(ValueError, match="a.b: two values of the state have this name"):
+        package.save({"a.b": np.ones(1), "a": {"b": np.zeros(1)}}, where / "1")
+    for odd in (torch.ones(3).to_sparse(), torch.ones(3, device="meta")):
+        with pytest.raises(TypeError, match="odd: it is no dense tensor of a CPU or of CUDA"):
+            package.save({"odd": odd}, where / "1")
+    with pytest.raises(package.Error, match="it is in no store"):
+        package.save({"w": np.ones(1)}, tmp_path / "1")
+    assert package.steps(where) == []
+    with pytest.raises(package.Error, match="there is no such step"):
+        package.load(where / "1")
+    package.save({"w": np.ones(4)}, where / "1")
+    for into, code in (({"v": np.ones(4)}, errno.ENOENT), ({"w": np.ones(5)}, errno.EINVAL), ({"w": np.ones(4, np.int64)}, errno.EINVAL)):
+        with pytest.raises(package.Error) as e:
+            package.load(where / "1", into)
+        assert (e.value.errno, e.value.filename) == (code, next(iter(into)))
+
+
+def test_a_child_of_a_fork_saves_with_a_pool_of_its_own(package, where):
+    text = """
+import os, sys
+import numpy as np
+import ckptfs
+
+ckptfs.save({"w": np.ones(4)}, sys.argv[1] + "/1")
+child = os.fork()
+if not child:
+    ckptfs.save({"w": np.full(4, 2.0)}, sys.argv[1] + "/2")
+    os._exit(0)
+sys.exit(os.waitpid(child, 0)[1] != 0)
+"""
+    package_at = os.path.dirname(os.path.dirname(package.__file__))
+    subprocess.run([sys.executable, "-c", text, where], env={**os.environ, "PYTHONPATH": package_at}, check=True, timeout=120)
+    assert np.array_equal(package.load(where / "2")["w"], np.full(4, 2.0))

@@ -1,0 +1,268 @@
+"""A state dict as one step: its tensors leave their memory first, and the files are written in the background."""
+
+from __future__ import annotations
+
+import errno
+import logging
+import os
+import threading
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Callable, Dict, List, Optional, Tuple, Union
+
+from . import _arrays, _load, cuda
+from ._library import Error
+
+if TYPE_CHECKING:
+    from . import Step
+
+log = logging.getLogger("ckptfs")
+
+StepPath = Union[str, "os.PathLike[str]"]
+_NUMBERS = (bool, int, float, complex)
+_PINNED = {"cuda": 1 << 30, "host": 256 << 20}
+
+_pools: Dict[str, cuda.Pool] = {}
+_pools_lock = threading.Lock()
+
+
+def _after_fork() -> None:
+    global _pools_lock
+    _pools_lock = threading.Lock()
+    _pools.clear()
+
+
+os.register_at_fork(after_in_child=_after_fork)
+
+
+# --- Trees ------------------------------------------------------------------------------------------------------------
+
+
+def _is_node(value: Any) -> bool:
+    return isinstance(value, (Mapping, list, tuple))
+
+
+def _walk(tree: Any, call: Callable[[str, Any], Any], name: str = "") -> Any:
+    """The tree with call(name, leaf) in the place of each leaf."""
+
+    def inner(key: Any) -> str:
+        return f"{name}.{key}" if name else str(key)
+
+    if isinstance(tree, Mapping):
+        return {k: _walk(v, call, inner(k)) for k, v in tree.items()}
+    if _is_node(tree):
+        values = [_walk(v, call, inner(i)) for i, v in enumerate(tree)]
+        return type(tree)(*values) if hasattr(tree, "_fields") else type(tree)(values)
+    return call(name, tree)
+
+
+def _leaves(tree: Any) -> Dict[str, Any]:
+    found: Dict[str, Any] = {}
+
+    def collect(name: str, leaf: Any) -> None:
+        if name in found:
+            raise ValueError(f"{name}: two values of the state have this name")
+        if leaf is None or isinstance(leaf, (str, bytes)):
+            raise TypeError(f"{name}: it is no tensor: {type(leaf).__name__}; extras= takes values that are none")
+        found[name] = leaf
+
+    _walk(tree, collect)
+    return found
+
+
+def _is_on_gpu(value: Any) -> bool:
+    return bool(getattr(value, "is_cuda", False)) or (not hasattr(value, "data_ptr") and hasattr(value, "__cuda_array_interface__"))
+
+
+def _pool_for(leaves: Mapping[str, Any], pool: Optional[cuda.Pool]) -> cuda.Pool:
+    """That of the caller, or one of this process, which is made once for each kind of memory and kept."""
+    if pool is not None:
+        return pool
+    device = "cuda" if any(_is_on_gpu(v) for v in leaves.values()) else "host"
+    with _pools_lock:
+        if device not in _pools:
+            _pools[device] = cuda.Pool(_PINNED[device], device)
+        return _pools[device]
+
+
+# --- Saving -----------------------------------------------------------------------------------------------------------
+
+
+class Saving:
+    """A save that goes on in a thread of its own, to its end. The program's end waits for it."""
+
+    def __init__(self, save: cuda.Save, metrics: Optional[Mapping[str, float]], extras: Optional[Mapping[str, Any]]) -> None:
+        self._save = save
+        self._metrics, self._extras = metrics, extras
+        self._captured, self._failed = threading.Event(), None  # type: threading.Event, Optional[BaseException]
+        self._thread = threading.Thread(target=self._run, name=f"ckptfs {save.step}")
+        self._thread.start()
+
+    def _run(self) -> None:
+        try:
+            self._save.captured()
+            self._captured.set()
+            self._save.commit(self._metrics, self._extras)
+        except BaseException as e:
+            self._failed = e
+            log.error("%s was not saved: %s", self._save.step, e)
+        finally:
+            self._save.close()
+            self._captured.set()
+
+    def captured(self) -> None:
+        """Until tensors may change again: what is saved is what they are now."""
+        self._captured.wait()
+        if self._failed is not None:
+            raise self._failed
+
+    def done(self) -> bool:
+        """It was committed, or it failed."""
+        return not self._thread.is_alive()
+
+    def result(self, timeout: Optional[float] = None) -> None:
+        """Until the step is listed, whole, and on disk. TimeoutError; or the exception that ended the save."""
+        self._thread.join(timeout)
+        if self._thread.is_alive():
+            raise TimeoutError(errno.ETIMEDOUT, "it is not committed yet", self._save.step)
+        if self._failed is not None:
+            raise self._failed
+
+
+def save_async(
+    state: Mapping[str, Any],
+    step: StepPath,
+    metrics: Optional[Mapping[str, float]] = None,
+    extras: Optional[Mapping[str, Any]] = None,
+    *,
+    format: str = "safetensors",
+    shard_bytes: int = 0,
+    overwrite: bool = False,
+    pool: Optional[cuda.Pool] = None,
+) -> Saving:
+    """Begins to save, and commits in the background. Tensors are not to change until captured() of the result returns.
+
+    metrics and extras are looked at when the commit is made. The other arguments are those of save().
+    """
+    store, name = _arrays._split(os.fspath(step))
+    leaves = _leaves(state)
+    return Saving(cuda.Save(_pool_for(leaves, pool), leaves, store, name, format, shard_bytes, overwrite), metrics, extras)
+
+
+def save(
+    state: Mapping[str, Any],
+    step: StepPath,
+    metrics: Optional[Mapping[str, float]] = None,
+    extras: Optional[Mapping[str, Any]] = None,
+    *,
+    format: str = "safetensors",
+    shard_bytes: int = 0,
+    overwrite: bool = False,
+    pool: Optional[cuda.Pool] = None,
+) -> None:
+    """Saves a state as a step, and returns when the step is listed, whole, and on disk.
+
+    state: mappings, lists and tuples inside of each other; names are joined by ".". A leaf is a tensor of torch on a CPU or a GPU, an
+        array of NumPy, JAX or CuPy, or a number.
+    step: its path in a mount, or below a store's directory: "/ckpt/1000", "/ckpt/run7/1000".
+    format: "safetensors", "raw", "dcp", "torch" and the others that `ckptfs export` writes.
+    shard_bytes: of a file, at most; 0: one file.
+    overwrite: a committed step of this name is there until the commit, and then in the trash.
+    pool: `ckptfs.cuda.Pool`. Without one the process keeps its own: 1 GiB of pinned memory for GPUs, 256 MiB for a CPU.
+    """
+    store, name = _arrays._split(os.fspath(step))
+    leaves = _leaves(state)
+    with cuda.Save(_pool_for(leaves, pool), leaves, store, name, format, shard_bytes, overwrite) as s:
+        s.commit(metrics, extras)
+
+
+# --- Loading ----------------------------------------------------------------------------------------------------------
+
+
+def _place(store: Optional[str], name: str, step: Any) -> Tuple[str, str]:
+    """The store, and the name of one step: "latest" is looked up once."""
+    from . import find
+
+    where, name = (store, name) if store is not None else _arrays._split(os.fspath(step))
+    found = find(where, name)
+    if found is None:
+        raise Error(errno.ENOENT, "there is no such step", f"{where}/{name}")
+    return where, found.name
+
+
+def _empty(a: _arrays.Array, framework: str, device: Any) -> Any:
+    if a.why or not a.dtype:
+        raise Error(errno.ENOTSUP, a.why or "its elements cannot be read", a.full_name)
+    if framework == "torch":
+        import torch
+
+        return torch.empty(a.shape, dtype=_load.torch_type(a.dtype), device=device)
+    import numpy as np
+
+    return np.empty(a.shape, _load.numpy_type(a.dtype))
+
+
+def _fit(name: str, leaf: Any, a: _arrays.Array) -> None:
+    dtype = str(leaf.dtype).replace("torch.", "")
+    if tuple(leaf.shape) != a.shape or dtype != a.dtype:
+        raise Error(errno.EINVAL, f"it is {a.dtype} {list(a.shape)} in the step, and {dtype} {list(leaf.shape)} in the state", name)
+
+
+def _fill(leaf: Any, made: Any) -> None:
+    if hasattr(leaf, "data_ptr"):
+        leaf.detach().copy_(made)
+    else:
+        leaf[...] = made
+
+
+def load(
+    step: Union[Step, StepPath],
+    into: Optional[Any] = None,
+    *,
+    framework: str = "numpy",
+    device: Any = None,
+    pool: Optional[cuda.Pool] = None,
+) -> Any:
+    """Loads a step: into the tensors of a state, or as a dictionary of new ones.
+
+    step: one of `ckptfs.latest()` and the like, or its path; "/ckpt/latest" is the newest.
+    into: a state as save() takes it. Tensors of torch, NumPy and CuPy are filled where they are. The result is the state with new JAX
+        arrays and numbers in their places. Shapes and dtypes are those of the step; `ckptfs.arrays(step).load()` converts them.
+    framework: without `into`, "numpy" or "torch": the result has the names of the step's arrays. device: torch's.
+    """
+    if framework not in ("numpy", "torch"):
+        raise ValueError(f"Invalid framework: {framework!r}; it is numpy or torch")
+    store, name = _place(getattr(step, "store", None), getattr(step, "name", ""), step)
+    found = _arrays.Arrays(store, name)
+    if into is None:
+        made = {n: _empty(a, framework, device) for n, a in found.items()}
+        if made:
+            cuda.load(_pool_for(made, pool), made, store, name)
+        return made
+    leaves = _leaves(into)
+    place: Dict[str, Any] = {}  # memory that is filled by the library
+    later: List[str] = []  # names whose memory is filled from that
+    rest: Dict[str, Any] = {}  # arrays that cannot change, by a template
+    for n, leaf in leaves.items():
+        if n not in found:
+            raise Error(errno.ENOENT, "the step has no array of this name", n)
+        if isinstance(leaf, _NUMBERS):
+            continue
+        _fit(n, leaf, found[n])
+        try:
+            cuda._Tensor(leaf, into=True)
+            place[n] = leaf
+        except ValueError:
+            if _load._kind(leaf) == "jax":
+                rest[n] = leaf
+            else:
+                place[n] = _empty(found[n], "torch" if hasattr(leaf, "data_ptr") else "numpy", getattr(leaf, "device", None))
+                later.append(n)
+    if place:
+        cuda.load(_pool_for(place, pool), place, store, name)
+    for n in later:
+        _fill(leaves[n], place[n])
+    new = {**rest, **found.load(rest).arrays} if rest else {}
+    for n, leaf in leaves.items():
+        if isinstance(leaf, _NUMBERS):
+            new[n] = type(leaf)(found[n].numpy().item())
+    return _walk(into, lambda n, leaf: new.get(n, leaf))
