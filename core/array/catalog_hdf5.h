@@ -4,6 +4,7 @@
 //	catalog_hdf5_object.c   bytes by address; object headers and their messages
 //	catalog_hdf5_group.c    links of a group: symbol tables, link messages
 //	catalog_hdf5_dense.c    links of a large group: a fractal heap and its index
+//	catalog_hdf5_records.c  B-trees of version 2: an index of links or of chunks
 //	catalog_hdf5_type.c     datatypes and dataspaces
 //	catalog_hdf5_attribute.c  attributes that are text
 //	catalog_hdf5_dataset.c  a dataset: fill value, filters, layout, and the pieces that follow from them
@@ -101,6 +102,24 @@ const struct ckpt_hdf5_message *ckpt_hdf5_find(const struct ckpt_hdf5_object *o,
 // The body, in h->body until the next one.
 int ckpt_hdf5_body(struct ckpt_hdf5 *h, const struct ckpt_hdf5_message *m, struct ckpt_hdf5_bytes *ret_bytes);
 
+// --- Records of a B-tree of version 2 (catalog_hdf5_records.c) -----------------------------------------------------------
+
+#define CKPT_HDF5_RECORD_MAX 512u // bytes of one
+
+enum {                                         // types of records
+	CKPT_HDF5_RECORDS_LINKS = 5,           // by the hash of their names
+	CKPT_HDF5_RECORDS_CHUNKS = 10,         // without filters
+	CKPT_HDF5_RECORDS_FILTERED_CHUNKS = 11 // with filters
+};
+
+// Bytes that a number up to this one takes.
+unsigned ckpt_hdf5_bytes_up_to(uint64_t limit);
+// Calls fn for each record, with all bytes of it: in each node before those of its children. least: bytes that one has to have.
+// Ends with what fn answers unless 0. fn may read other objects.
+typedef int ckpt_hdf5_record_fn(void *arg, struct ckpt_hdf5_bytes *record);
+int ckpt_hdf5_each_record(struct ckpt_hdf5 *h, uint64_t address, unsigned type, unsigned least, ckpt_hdf5_record_fn *fn,
+			  void *arg);
+
 // --- Links (catalog_hdf5_group.c, catalog_hdf5_dense.c) ---------------------------------------------------------------------
 
 struct ckpt_hdf5_link {
@@ -153,6 +172,7 @@ enum ckpt_hdf5_index {
 	CKPT_HDF5_INDEX_IMPLICIT,
 	CKPT_HDF5_INDEX_FIXED,
 	CKPT_HDF5_INDEX_EXTENSIBLE,
+	CKPT_HDF5_INDEX_RECORDS, // a B-tree of version 2
 };
 
 struct ckpt_hdf5_chunks {

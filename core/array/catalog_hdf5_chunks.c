@@ -1,5 +1,6 @@
-// The places of a dataset's chunks. A B-tree of version 1 names the place of each. All other indices go by the number of a chunk in the
-// grid of what the dataset may grow to: a single chunk, chunks behind each other, a fixed array of addresses, an extensible one.
+// The places of a dataset's chunks. A B-tree names the place of each: of version 1 in elements, of version 2 in chunks. All other indices go
+// by the number of a chunk in the grid of what the dataset may grow to: a single chunk, chunks behind each other, a fixed array of
+// addresses, an extensible one.
 //
 // An extensible array has its first elements in its index block, and then data blocks: super block u is 2^(u/2) data blocks of
 // min * 2^((u+1)/2) elements each. The index block has the addresses of the data blocks of the first super blocks, and those of the other
@@ -57,6 +58,29 @@ static int each_of_tree(const struct tree *t, uint64_t address, unsigned level)
 		rc = front[1] ? each_of_tree(t, next, front[1] - 1u) : take_chunk(t, &key, next);
 	}
 	return rc;
+}
+
+// --- B-trees of version 2 -----------------------------------------------------------------------------------------------
+
+// The address; with filters the bytes, as wide as the rest leaves, and the mask; the place on each axis.
+static int take_record(void *arg, struct ckpt_hdf5_bytes *record)
+{
+	const struct tree *t = arg;
+	const struct ckpt_hdf5_chunks *c = t->c;
+	struct ckpt_hdf5_chunk chunk = {.bytes = c->bytes};
+	size_t places = 8 * (size_t)c->space->ndim;
+
+	chunk.address = ckpt_hdf5_take_address(t->h, record);
+	if (c->is_filtered && record->left > places + 4 && record->left <= places + 4 + 8) {
+		chunk.bytes = ckpt_hdf5_take(record, (unsigned)(record->left - places - 4));
+		chunk.mask = (uint32_t)ckpt_hdf5_take(record, 4);
+	}
+	if (record->left != places)
+		return ckpt_hdf5_refuse(t->h, "BTHD");
+	for (unsigned i = 0; i < c->space->ndim; i++)
+		if (__builtin_mul_overflow(ckpt_hdf5_take(record, 8), c->extent[i], &chunk.start[i]))
+			return ckpt_hdf5_refuse(t->h, "BTHD");
+	return chunk.address == CKPT_HDF5_NONE ? ckpt_hdf5_refuse(t->h, "BTHD") : t->fn(t->arg, &chunk);
 }
 
 // --- Elements of arrays -------------------------------------------------------------------------------------------------
@@ -330,12 +354,17 @@ static int each_of_grid(const struct array *a, ckpt_hdf5_chunk_fn *fn, void *arg
 
 int ckpt_hdf5_each_chunk(struct ckpt_hdf5 *h, const struct ckpt_hdf5_chunks *chunks, ckpt_hdf5_chunk_fn *fn, void *arg)
 {
-	const struct tree tree = {h, chunks, fn, arg};
+	struct tree tree = {h, chunks, fn, arg};
 	struct array array = {.h = h, .c = chunks};
 	int rc = 0;
 
 	if (chunks->index == CKPT_HDF5_INDEX_TREE)
 		return each_of_tree(&tree, chunks->address, CKPT_HDF5_LEVELS_MAX);
+	if (chunks->index == CKPT_HDF5_INDEX_RECORDS)
+		return ckpt_hdf5_each_record(h, chunks->address,
+					     chunks->is_filtered ? CKPT_HDF5_RECORDS_FILTERED_CHUNKS
+								 : CKPT_HDF5_RECORDS_CHUNKS,
+					     h->offset_bytes, take_record, &tree);
 	if (chunks->index == CKPT_HDF5_INDEX_SINGLE)
 		return fn(arg, &(struct ckpt_hdf5_chunk){
 				       .address = chunks->address,

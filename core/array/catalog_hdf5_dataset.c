@@ -290,10 +290,9 @@ static int add_indexed(struct dataset *d, struct ckpt_hdf5_bytes *b)
 		uint8_t bytes; // of what the message says of it
 		enum ckpt_hdf5_index index;
 	} indices[] = {
-		[1] = {0, CKPT_HDF5_INDEX_SINGLE},
-		[2] = {0, CKPT_HDF5_INDEX_IMPLICIT},
-		[3] = {1, CKPT_HDF5_INDEX_FIXED},
-		[4] = {5, CKPT_HDF5_INDEX_EXTENSIBLE},
+		[1] = {0, CKPT_HDF5_INDEX_SINGLE},  [2] = {0, CKPT_HDF5_INDEX_IMPLICIT},
+		[3] = {1, CKPT_HDF5_INDEX_FIXED},   [4] = {5, CKPT_HDF5_INDEX_EXTENSIBLE},
+		[5] = {6, CKPT_HDF5_INDEX_RECORDS},
 	};
 	struct ckpt_hdf5_chunks c = {.is_filtered = d->filters};
 	uint64_t flags = ckpt_hdf5_take(b, 1), ndim = ckpt_hdf5_take(b, 1), width = ckpt_hdf5_take(b, 1), kind;
@@ -305,8 +304,7 @@ static int add_indexed(struct dataset *d, struct ckpt_hdf5_bytes *b)
 	kind = ckpt_hdf5_take(b, 1);
 	if (!kind || kind >= ARRAY_LEN(indices)) {
 		if (!d->entry.why)
-			d->entry.why = kind == 5 ? "its chunks are found by a B-tree of version 2, which is not read"
-						 : "the index of its chunks is of a kind that is not known";
+			d->entry.why = "the index of its chunks is of a kind that is not known";
 		return ckpt_catalog_add(d->h->reading, &d->entry);
 	}
 	c.index = indices[kind].index;

@@ -7,7 +7,6 @@
 #include "core/base/util.h"
 #include "core/limits.h"
 
-#define RECORD_MAX 64u
 #define HEAP_BITS_MAX 62u
 
 struct dense {
@@ -17,10 +16,6 @@ struct dense {
 	unsigned width, direct_rows, root_rows, bits;
 	unsigned offset_bytes, length_bytes; // of an ID
 	unsigned id_bytes;
-	// Of the index:
-	uint64_t node_bytes;
-	unsigned record_bytes, count_bytes;
-	unsigned total_bytes[CKPT_HDF5_LEVELS_MAX + 1]; // of the records below a child, by the child's level
 	char *name;
 	ckpt_hdf5_link_fn *fn;
 	void *arg;
@@ -29,11 +24,6 @@ struct dense {
 static unsigned log2_of(uint64_t n) // n > 0
 {
 	return 63u - (unsigned)__builtin_clzll(n);
-}
-
-static unsigned bytes_up_to(uint64_t limit)
-{
-	return limit ? log2_of(limit) / 8 + 1 : 1;
 }
 
 static bool is_power(uint64_t n)
@@ -74,7 +64,7 @@ static int open_heap(struct dense *d, uint64_t address)
 		return ckpt_hdf5_refuse(h, "FRHP");
 	d->direct_rows = log2_of(direct_max) - log2_of(d->start) + 2;
 	d->offset_bytes = (d->bits + 7) / 8;
-	d->length_bytes = MIN((log2_of(direct_max) + 7) / 8, bytes_up_to(object_max));
+	d->length_bytes = MIN((log2_of(direct_max) + 7) / 8, ckpt_hdf5_bytes_up_to(object_max));
 	return 1 + d->offset_bytes + d->length_bytes > d->id_bytes ? ckpt_hdf5_refuse(h, "FRHP") : 0;
 }
 
@@ -121,8 +111,9 @@ static int find_offset(const struct dense *d, uint64_t offset, uint64_t *ret_at,
 
 #define ID_KIND 0xf0 // of its first byte: version 0, managed by the table of blocks
 
-static int take_record(const struct dense *d, struct ckpt_hdf5_bytes *record)
+static int take_record(void *arg, struct ckpt_hdf5_bytes *record)
 {
+	const struct dense *d = arg;
 	struct ckpt_hdf5 *h = d->h;
 	struct ckpt_hdf5_bytes body = {.at = h->body};
 	struct ckpt_hdf5_link link;
@@ -153,92 +144,11 @@ static int take_record(const struct dense *d, struct ckpt_hdf5_bytes *record)
 	return rc;
 }
 
-static int each_record(const struct dense *d, uint64_t address, unsigned level, uint64_t count)
-{
-	struct ckpt_hdf5 *h = d->h;
-	unsigned child_bytes = level ? h->offset_bytes + d->count_bytes + d->total_bytes[level - 1] : 0;
-	uint64_t at = address + 6, children = at + count * d->record_bytes;
-	uint8_t front[2], buf[RECORD_MAX];
-	int rc = ckpt_hdf5_read_block(h, address, level ? "BTIN" : "BTLF", front, sizeof(front));
-
-	if (rc)
-		return rc;
-	if (count * d->record_bytes + (count + 1) * child_bytes > d->node_bytes)
-		return ckpt_hdf5_refuse(h, "BTHD");
-	for (uint64_t i = 0; i < count && !rc; i++) {
-		struct ckpt_hdf5_bytes b = {buf, d->record_bytes, false};
-
-		rc = ckpt_hdf5_read(h, at + i * d->record_bytes, buf, d->record_bytes);
-		if (!rc)
-			rc = take_record(d, &b);
-	}
-	for (uint64_t i = 0; level && i <= count && !rc; i++) {
-		struct ckpt_hdf5_bytes b = {buf, child_bytes, false};
-		uint64_t next;
-
-		rc = ckpt_hdf5_read(h, children + i * child_bytes, buf, child_bytes);
-		if (rc)
-			break;
-		next = ckpt_hdf5_take_address(h, &b);
-		rc = each_record(d, next, level - 1, ckpt_hdf5_take(&b, d->count_bytes));
-	}
-	return rc;
-}
-
-// The bytes that the counts of records have, which follow from how many a node could have.
-static bool take_sizes(struct dense *d, unsigned depth)
-{
-	const unsigned front = 10; // signature, version, type, checksum
-	uint64_t most, below;
-
-	if (depth > CKPT_HDF5_LEVELS_MAX || d->node_bytes < front + d->record_bytes)
-		return false;
-	below = (d->node_bytes - front) / d->record_bytes;
-	d->count_bytes = bytes_up_to(below);
-	for (unsigned i = 1; i <= depth; i++) {
-		unsigned child = d->h->offset_bytes + d->count_bytes + d->total_bytes[i - 1];
-
-		if (d->node_bytes < front + child || child > RECORD_MAX)
-			return false;
-		most = (d->node_bytes - front - child) / (d->record_bytes + child);
-		if (__builtin_mul_overflow(most + 1, below, &below) || __builtin_add_overflow(below, most, &below))
-			return false;
-		d->total_bytes[i] = bytes_up_to(below);
-	}
-	return true;
-}
-
-#define LINKS_BY_NAME 5
-
-static int each_of_index(struct dense *d, uint64_t address)
-{
-	struct ckpt_hdf5 *h = d->h;
-	uint8_t front[64];
-	struct ckpt_hdf5_bytes b = {front, 14 + h->offset_bytes, false};
-	unsigned depth;
-	uint64_t root, version, type;
-	int rc = ckpt_hdf5_read_block(h, address, "BTHD", front, b.left);
-
-	if (rc)
-		return rc;
-	version = ckpt_hdf5_take(&b, 1);
-	type = ckpt_hdf5_take(&b, 1);
-	d->node_bytes = ckpt_hdf5_take(&b, 4);
-	d->record_bytes = (unsigned)ckpt_hdf5_take(&b, 2);
-	depth = (unsigned)ckpt_hdf5_take(&b, 2);
-	ckpt_hdf5_take(&b, 2);
-	root = ckpt_hdf5_take_address(h, &b);
-	if (version || type != LINKS_BY_NAME || d->record_bytes > RECORD_MAX || d->record_bytes < 4 + d->id_bytes ||
-	    !take_sizes(d, depth))
-		return ckpt_hdf5_refuse(h, "BTHD");
-	return root == CKPT_HDF5_NONE ? 0 : each_record(d, root, depth, ckpt_hdf5_take(&b, 2));
-}
-
 int ckpt_hdf5_each_dense_link(struct ckpt_hdf5 *h, uint64_t heap, uint64_t index, ckpt_hdf5_link_fn *fn, void *arg)
 {
 	CLEANUP_FREE char *name = malloc(CKPT_HDF5_BODY_MAX);
 	struct dense d = {.h = h, .name = name, .fn = fn, .arg = arg};
 	int rc = name ? open_heap(&d, heap) : -ENOMEM;
 
-	return rc ? rc : each_of_index(&d, index);
+	return rc ? rc : ckpt_hdf5_each_record(h, index, CKPT_HDF5_RECORDS_LINKS, 4 + d.id_bytes, take_record, &d);
 }

@@ -453,6 +453,91 @@ START_TEST(links_have_datasets_of_each_layout)
 }
 END_TEST
 
+// --- B-trees of version 2 ---------------------------------------------------------------------------------------------
+
+enum {
+	TREE_DATASET = 0x40,
+	TREE_HEAD = 0x100,
+	TREE_ROOT = 0x140,
+	TREE_LEAF = 0x200,
+	TREE_DATA = 0x400,
+	TREE_END = 0x410
+};
+
+static void record(uint64_t address, uint64_t place)
+{
+	n(8, address);
+	n(8, place);
+}
+
+static void leaf(size_t place, uint64_t one, uint64_t other)
+{
+	at(place);
+	ckpt_bytes_text(&file, "BTLF");
+	n(2, 0x0a00);
+	record(TREE_DATA + one, one);
+	record(TREE_DATA + other, other);
+}
+
+// The root is a dataset of 5 elements of one byte in chunks of one, by a tree of two levels: one record and two leaves of two each.
+static void put_records(void)
+{
+	file.len = file.zeros = 0;
+	ckpt_bytes_add(&file, "\x89HDF\r\n\x1a\n\2\x08\x08\0", 12);
+	n(8, 0);
+	n(8, NONE);
+	n(8, TREE_END);
+	n(8, TREE_DATASET);
+	begin_dataset(TREE_DATASET, 7 + 7 + 8, 5, NONE);
+	n(2, 0x204);
+	n(3, 0x010200);
+	n(2, 0x0101);
+	n(1, 5); // the index, with the bytes of a node and two percentages
+	n(4, 80);
+	n(2, 0);
+	n(8, TREE_HEAD);
+	at(TREE_HEAD);
+	ckpt_bytes_text(&file, "BTHD");
+	n(2, 0x0a00);
+	n(4, 80); // bytes of a node, of a record
+	n(2, 16);
+	n(2, 1); // depth
+	n(2, 0);
+	n(8, TREE_ROOT);
+	n(2, 1);
+	at(TREE_ROOT);
+	ckpt_bytes_text(&file, "BTIN");
+	n(2, 0x0a00);
+	record(TREE_DATA + 2, 2);
+	n(8, TREE_LEAF);
+	n(1, 2);
+	n(8, TREE_LEAF + 0x80);
+	n(1, 2);
+	leaf(TREE_LEAF, 0, 1);
+	leaf(TREE_LEAF + 0x80, 3, 4);
+	at(TREE_END);
+}
+
+START_TEST(records_of_a_tree_have_chunks)
+{
+	bool seen[5] = {false};
+
+	put_records();
+	read_file();
+	ck_assert_uint_eq(ckpt_catalog_faults(c), 0);
+	ck_assert_uint_eq(ckpt_catalog_count(c), 1);
+	ck_assert_uint_eq(find("").pieces, 5);
+	for (size_t k = 0; k < 5; k++) {
+		struct ckpt_piece p = piece_of("", k);
+
+		ck_assert_uint_lt(p.start[0], 5);
+		ck_assert_uint_eq(p.offset, TREE_DATA + p.start[0]);
+		ck_assert(!seen[p.start[0]]);
+		seen[p.start[0]] = true;
+	}
+}
+END_TEST
+
 // --- What is wrong ----------------------------------------------------------------------------------------------------
 
 struct wrong {
@@ -567,6 +652,26 @@ static const struct wrong new[] = {
 	{NEW_EAIB + 46, 8, NEW_EAIB, "EADB"},
 };
 
+static const struct wrong records[] = {
+	{TREE_DATASET + 7 + 44 + 7 + 7, 8, TREE_ROOT, "BTHD"},
+	{TREE_HEAD + 4, 1, 1, "BTHD"},  // its version
+	{TREE_HEAD + 5, 1, 11, "BTHD"}, // records of chunks with filters
+	{TREE_HEAD + 6, 4, 25, "BTHD"}, // the bytes of a node: none fits
+	{TREE_HEAD + 6, 4, 0, "BTHD"},
+	{TREE_HEAD + 10, 2, 0, "BTHD"}, // of a record
+	{TREE_HEAD + 10, 2, 15, "BTHD"},
+	{TREE_HEAD + 10, 2, 17, "BTHD"},
+	{TREE_HEAD + 10, 2, 0xffff, "BTHD"},
+	{TREE_HEAD + 12, 2, 0, "BTLF"}, // its depth
+	{TREE_HEAD + 12, 2, 2, "BTIN"},
+	{TREE_HEAD + 12, 2, 0xffff, "BTHD"},
+	{TREE_HEAD + 16, 8, NONE - 1, "address"}, // its root
+	{TREE_HEAD + 24, 2, 0xffff, "BTHD"},      // the records of that
+	{TREE_ROOT + 6, 8, NONE, "BTHD"},         // the address of a chunk
+	{TREE_ROOT + 22, 8, TREE_ROOT, "BTLF"},   // a child is its parent
+	{TREE_ROOT + 30, 1, 255, "BTHD"},
+};
+
 START_TEST(each_rule_that_is_broken_is_told)
 {
 	for (size_t i = 0; i < ARRAY_LEN(old); i++) {
@@ -578,6 +683,11 @@ START_TEST(each_rule_that_is_broken_is_told)
 		put_new();
 		patch(new[i].place, new[i].bytes, new[i].value);
 		check_refused(new[i].field, new[i].place);
+	}
+	for (size_t i = 0; i < ARRAY_LEN(records); i++) {
+		put_records();
+		patch(records[i].place, records[i].bytes, records[i].value);
+		check_refused(records[i].field, records[i].place);
 	}
 }
 END_TEST
@@ -620,15 +730,17 @@ START_TEST(what_cannot_be_read_has_a_reason)
 }
 END_TEST
 
+static void (*const puts_of[])(void) = {put_old, put_new, put_records};
+
 // Each byte, and each eight: nothing but arrays that hold, reasons and faults.
 START_TEST(each_byte_at_its_extremes_ends_well)
 {
 	static const uint64_t values[] = {0, 1, 0x7f, 0x80, 0xff, 0x40, 0x60, 0x140, INT64_MAX, NONE, NONE - 1};
 
-	for (int which = 0; which < 2; which++) {
-		for (size_t place = 8; place < OLD_DATA; place++) {
+	for (int which = 0; which < 3; which++) {
+		for (size_t place = 8; place < (which == 2 ? TREE_DATA : OLD_DATA); place++) {
 			for (size_t i = 0; i < ARRAY_LEN(values); i++) {
-				which ? put_new() : put_old();
+				puts_of[which]();
 				patch(place, i < 5 ? 1 : 8, values[i]);
 				read_file();
 			}
@@ -639,8 +751,8 @@ END_TEST
 
 START_TEST(no_file_that_is_cut_off_ends_the_reader)
 {
-	for (int which = 0; which < 2; which++) {
-		which ? put_new() : put_old();
+	for (int which = 0; which < 3; which++) {
+		puts_of[which]();
 		for (; file.len; file.len--)
 			read_file();
 	}
@@ -730,8 +842,8 @@ END_TEST
 
 START_TEST(what_the_source_says_is_told)
 {
-	for (int which = 0; which < 2; which++) {
-		which ? put_new() : put_old();
+	for (int which = 0; which < 3; which++) {
+		puts_of[which]();
 		for (file.fails_at = 1; ckpt_catalog_of_bytes(&file, "a.h5", &c); file.fails_at++)
 			ck_error(ckpt_catalog_of_bytes(&file, "a.h5", &c), EIO);
 		ck_assert_uint_gt(file.fails_at, 2);
@@ -743,8 +855,8 @@ END_TEST
 
 START_TEST(without_memory_nothing_is_said)
 {
-	for (int which = 0; which < 2; which++) {
-		which ? put_new() : put_old();
+	for (int which = 0; which < 3; which++) {
+		puts_of[which]();
 		for (uint64_t k = 1;; k++) {
 			int rc;
 
@@ -826,6 +938,7 @@ int main(void)
 	tcase_add_checked_fixture(t, NULL, teardown);
 	tcase_add_test(t, a_symbol_table_has_a_dataset_of_chunks);
 	tcase_add_test(t, links_have_datasets_of_each_layout);
+	tcase_add_test(t, records_of_a_tree_have_chunks);
 	tcase_add_test(t, each_rule_that_is_broken_is_told);
 	tcase_add_test(t, what_cannot_be_read_has_a_reason);
 	tcase_add_test(t, each_byte_at_its_extremes_ends_well);
