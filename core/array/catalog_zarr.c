@@ -11,6 +11,8 @@
 #include "core/array/catalog_zarr.h"
 
 #include "core/array/array_format.h"
+#include "core/array/cast.h"
+#include "core/base/crc32c.h"
 #include "core/base/json.h"
 #include "core/base/util.h"
 #include "core/limits.h"
@@ -107,24 +109,73 @@ static int take_shape(struct reading *r, const json_t *json)
 	return take_numbers(shape, r->entry.ndim, 0, r->shape) ? 0 : refuse(r, "shape");
 }
 
-// One element, as far as numbers say it exactly; other fill values are not known, so chunks that are missing are gaps.
+// One number of a fill value: a number, "NaN" and the like, or "0x" and the bits of an element.
+static bool take_real(const json_t *fill, enum ckpt_dtype dtype, uint8_t *into)
+{
+	static const struct {
+		const char *name;
+		double number;
+	} named[] = {{"NaN", __builtin_nan("")}, {"Infinity", __builtin_inf()}, {"-Infinity", -__builtin_inf()}};
+	const char *text = json_string_value(fill);
+	unsigned width = ckpt_dtype_width(dtype);
+	double number = json_number_value(fill);
+	uint64_t bits;
+
+	if (text && !strncmp(text, "0x", 2)) {
+		if (strlen(text) != 2 + 2 * width || strspn(text + 2, "0123456789abcdefABCDEF") != 2 * width)
+			return false;
+		bits = strtoull(text + 2, NULL, 16);
+		memcpy(into, &bits, width);
+		return true;
+	}
+	for (size_t i = 0; text && i < ARRAY_LEN(named); i++) {
+		if (strcmp(named[i].name, text))
+			continue;
+		ckpt_cast(CKPT_DTYPE_F64, dtype, &named[i].number, 1, into);
+		return true;
+	}
+	if (json_is_number(fill))
+		ckpt_cast(CKPT_DTYPE_F64, dtype, &number, 1, into);
+	return json_is_number(fill);
+}
+
+static bool take_integer(const json_t *fill, enum ckpt_dtype dtype, uint8_t *into)
+{
+	int64_t number = json_integer_value(fill);
+	unsigned bits = ckpt_dtype_bits(dtype);
+	bool is_signed = dtype >= CKPT_DTYPE_I8 && dtype <= CKPT_DTYPE_I64;
+	int64_t least = is_signed ? INT64_MIN >> (64 - bits) : 0;
+
+	if (!json_is_integer(fill) || number < least || (bits < 64 && number >> (bits - is_signed) > 0))
+		return false;
+	memcpy(into, &number, bits / 8);
+	return true;
+}
+
+// One element, as far as it is known exactly; where it is not, chunks that are missing are gaps. null says nothing: as zeros.
 static void take_fill(struct reading *r, const json_t *fill)
 {
-	double real = json_number_value(fill);
-	int64_t number = json_is_true(fill) ? 1 : json_integer_value(fill);
-	float single = (float)real;
-	enum ckpt_dtype dtype = r->entry.dtype;
+	enum ckpt_dtype dtype = r->entry.dtype, part = dtype == CKPT_DTYPE_C64 ? CKPT_DTYPE_F32 : CKPT_DTYPE_F64;
+	unsigned width = ckpt_dtype_width(part);
+	bool is_known;
 
 	r->entry.fill = r->fill;
-	if (!fill || json_is_null(fill) || json_is_false(fill) || (json_is_number(fill) && real == 0))
+	if (!fill || json_is_null(fill) || json_is_false(fill) || (json_is_integer(fill) && !json_integer_value(fill)))
 		return;
-	if (dtype == CKPT_DTYPE_F32 && json_is_number(fill))
-		memcpy(r->fill, &single, sizeof(single));
-	else if (dtype == CKPT_DTYPE_F64 && json_is_number(fill))
-		memcpy(r->fill, &real, sizeof(real));
-	else if (dtype >= CKPT_DTYPE_BOOL && dtype <= CKPT_DTYPE_U64 && (json_is_integer(fill) || json_is_true(fill)))
-		memcpy(r->fill, &number, sizeof(number));
-	else
+	if (dtype == CKPT_DTYPE_BOOL) {
+		is_known = json_is_true(fill) || json_integer_value(fill) == 1;
+		r->fill[0] = 1;
+	} else if (dtype == CKPT_DTYPE_C64 || dtype == CKPT_DTYPE_C128) {
+		is_known = json_array_size(fill) == 2
+				   ? take_real(json_array_get(fill, 0), part, r->fill) &&
+					     take_real(json_array_get(fill, 1), part, r->fill + width)
+				   : json_is_number(fill) && take_real(fill, part, r->fill);
+	} else {
+		is_known = ckpt_is_floating(dtype) ? take_real(fill, dtype, r->fill)
+						   : dtype >= CKPT_DTYPE_I8 && dtype <= CKPT_DTYPE_U64 &&
+							     take_integer(fill, dtype, r->fill);
+	}
+	if (!is_known)
 		r->entry.fill = NULL;
 }
 
@@ -296,29 +347,43 @@ static uint64_t chunks_of_shard(const struct reading *r)
 	return count;
 }
 
-// 1: the shard is too short.
-static int read_index(struct reading *r, const struct ckpt_zarr_value *v, uint64_t count)
+static int load_index(struct reading *r, const struct ckpt_zarr_value *v, uint64_t at, size_t bytes)
 {
 	const struct ckpt_catalog_files *files = r->catalog->files;
-	uint64_t index = count * 16 + (r->index_sum ? 4 : 0), at = r->index_first ? 0 : v->bytes - index;
 	struct ckpt_source source;
 	int rc;
 
-	if (v->bytes < index)
-		return 1;
-	rc = ckpt_catalog_spend(r->catalog, index);
-	if (rc)
-		return rc;
 	if (v->data) {
-		memcpy(r->index, v->data + at, (size_t)count * 16);
+		memcpy(r->index, v->data + at, bytes);
 		return 0;
 	}
 	rc = files->open(files->arg, v->file, &source);
 	if (rc)
-		return rc == -ENOENT ? 1 : rc;
-	rc = ckpt_source_read(&source, v->offset + at, r->index, (size_t)count * 16);
+		return rc;
+	rc = ckpt_source_read(&source, v->offset + at, r->index, bytes);
 	files->close(files->arg, &source);
-	return rc == -EINVAL || rc == -ENODATA ? 1 : rc;
+	return rc;
+}
+
+// LISTED: the shard is too short, or its index is damaged; r->why says which.
+static int read_index(struct reading *r, const struct ckpt_zarr_value *v, uint64_t count)
+{
+	uint64_t bytes = count * 16 + (r->index_sum ? 4 : 0);
+	const uint8_t *sum = (const uint8_t *)r->index + count * 16;
+	int rc;
+
+	r->why = CKPT_WHY_SHORT_SHARD;
+	if (v->bytes < bytes)
+		return LISTED;
+	rc = ckpt_catalog_spend(r->catalog, bytes);
+	if (!rc)
+		rc = load_index(r, v, r->index_first ? 0 : v->bytes - bytes, (size_t)bytes);
+	if (rc)
+		return rc == -ENOENT || rc == -EINVAL || rc == -ENODATA ? LISTED : rc;
+	r->why = NULL;
+	if (r->index_sum && ckpt_crc32c(0, r->index, (size_t)count * 16) != ckpt_get32(sum))
+		r->why = "the index of one of its shards does not match its checksum";
+	return r->why ? LISTED : 0;
 }
 
 static int add_shard(struct reading *r, const struct ckpt_zarr_value *v, const uint64_t *start)
@@ -326,8 +391,6 @@ static int add_shard(struct reading *r, const struct ckpt_zarr_value *v, const u
 	uint64_t count = chunks_of_shard(r), at[CKPT_ARRAY_DIMS_MAX];
 	int rc = read_index(r, v, count);
 
-	if (rc == 1)
-		r->why = CKPT_WHY_SHORT_SHARD;
 	for (uint64_t k = 0; k < count && !rc; k++) {
 		uint64_t offset = r->index[2 * k], len = r->index[2 * k + 1], rest = k;
 		struct ckpt_zarr_value chunk = {v->file, v->offset + offset, len, v->data ? v->data + offset : NULL};
@@ -348,7 +411,7 @@ static int add_shard(struct reading *r, const struct ckpt_zarr_value *v, const u
 		}
 		rc = add_chunk(r, &chunk, at);
 	}
-	return rc == 1 ? 0 : rc;
+	return rc == LISTED ? 0 : rc;
 }
 
 static int take_key(void *arg, const char *key, const struct ckpt_zarr_value *value)
@@ -363,8 +426,8 @@ static int take_key(void *arg, const char *key, const struct ckpt_zarr_value *va
 		return 0;
 	}
 	for (unsigned i = 0; i < r->entry.ndim; i++)
-		if (__builtin_mul_overflow(place[i], r->chunk[i], &place[i]))
-			return 0;
+		if (__builtin_mul_overflow(place[i], r->chunk[i], &place[i]) || place[i] >= r->shape[i])
+			return 0; // of a larger array that was made smaller
 	return r->sharded ? add_shard(r, value, place) : add_chunk(r, value, place);
 }
 
@@ -390,7 +453,7 @@ static int add_array(struct reading *r)
 	rc = add_named(r);
 	if (rc || r->entry.why)
 		return rc;
-	r->index = r->sharded ? malloc((size_t)chunks_of_shard(r) * 16) : NULL;
+	r->index = r->sharded ? malloc((size_t)chunks_of_shard(r) * 16 + 4) : NULL; // with its checksum
 	if (r->sharded && !r->index)
 		return -ENOMEM;
 	rc = r->place->each(r->place->arg, take_key, r);

@@ -331,6 +331,47 @@ def test_zarr3(tmp_path, dtype, codecs):
             assert same(read(tmp_path, found[path], decode), want)
 
 
+FILLS = {
+    "float32": ["NaN", "Infinity", "-Infinity", -0.0, 0.1, 7, "0x7fc00001"], "float64": ["NaN", 0.1, "0xfff8000000000001"], "float16": ["NaN", 0.1, 70000.0],
+    "bfloat16": ["-Infinity", 0.1, 3], "int8": [-128, 127], "uint8": [255], "int64": [-(2**63), 2**63 - 1], "uint64": [2**63 - 1], "bool": [True, False],
+    "complex64": [[0.0, 0.0], [1.5, "NaN"], [-0.0, "-Infinity"]], "complex128": [[0.1, -0.2]], "float8_e4m3fn": [1.5],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("dtype", FILLS)
+def test_zarr_fill_values(tmp_path, dtype):
+    import ml_dtypes
+
+    ts = pytest.importorskip("tensorstore")
+    kind = np.dtype(getattr(ml_dtypes, dtype, None) or dtype)
+    for i, fill in enumerate(FILLS[dtype]):
+        metadata = {"shape": [5], "data_type": dtype, "codecs": [LITTLE], "chunk_grid": {"name": "regular", "configuration": {"chunk_shape": [2]}}, "fill_value": fill}
+        spec = {"driver": "zarr3", "kvstore": {"driver": "file", "path": f"{tmp_path}/{i}/"}, "metadata": metadata}
+        store = ts.open(spec, create=True).result()
+        store[:2].write(np.ones(2, kind)).result()
+        found = by_name(catalog(tmp_path, f"{i}/zarr.json"))[f"{i}"]
+        assert len(found["pieces"]) <= 1 and same(read(tmp_path, found), store.read().result()), fill
+    for fill in ("nan", "0x1", "0xgggggggg", [1, 2, 3], {}, "", 2**62 * 1.5 if kind.kind in "iu" else "1", -1 if kind.kind == "u" else "x"):
+        metadata["fill_value"] = fill
+        text = json.loads((tmp_path / f"{i}/zarr.json").read_text())
+        (tmp_path / f"{i}/zarr.json").write_text(json.dumps({**text, "fill_value": fill}))
+        found = catalog(tmp_path, f"{i}/zarr.json")["arrays"][0]
+        assert found["fill"] is None and found["gathered"] != "yes", fill
+
+
+def test_zarr_index_of_a_shard_has_a_checksum(tmp_path):
+    shard = {"shape": [9, 8], "data_type": "float32", "codecs": sharded(LITTLE), "chunk_grid": {"name": "regular", "configuration": {"chunk_shape": [4, 6]}}}
+    shard["codecs"][0]["configuration"]["index_codecs"] = [LITTLE, {"name": "crc32c"}]
+    want = write_zarr(tmp_path / "w", "zarr3", shard, np.float32)
+    assert same(read(tmp_path, by_name(catalog(tmp_path, "w/zarr.json"))["w"]), want)
+    file = tmp_path / "w/c/0/0"
+    good = file.read_bytes()
+    for at in (len(good) - 4, len(good) - 4 - 2 * 16, len(good) - 4 - 16 + 1):  # the sum; the place of a chunk, which stays inside
+        file.write_bytes(good[:at] + bytes([good[at] ^ 4]) + good[at + 1 :])
+        found = by_name(catalog(tmp_path, "w/zarr.json"))["w"]
+        assert "checksum" in found["why"] and found["gathered"] != "yes"
+
+
 def test_zarr_lists_what_it_cannot_read_with_the_reason(tmp_path):
     write_zarr(tmp_path / "w", "zarr", {"shape": [4], "chunks": [2], "dtype": "<f4", "compressor": None}, np.float32)
     assert read(tmp_path, by_name(catalog(tmp_path, "w/.zarray"))["w"]).shape == (4,)
