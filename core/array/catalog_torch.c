@@ -76,6 +76,24 @@ enum ckpt_dtype ckpt_torch_storage_dtype(const char *global, size_t len)
 	return CKPT_DTYPE_NONE;
 }
 
+// The bytes of an element, also of types that have no equal here; 0: the class is not known.
+unsigned ckpt_torch_storage_width(const char *global, size_t len)
+{
+	static const struct {
+		const char *name;
+		unsigned bytes;
+	} others[] = {
+		{"QInt8Storage", 1},    {"QUInt8Storage", 1},   {"QInt32Storage", 4},
+		{"QUInt4x2Storage", 1}, {"QUInt2x4Storage", 1}, {"ComplexHalfStorage", 4},
+	};
+	const char *space = memchr(global, ' ', len), *name = space ? space + 1 : global;
+
+	for (size_t i = 0; i < ARRAY_LEN(others); i++)
+		if (is(name, len - (size_t)(name - global), others[i].name))
+			return others[i].bytes;
+	return ckpt_dtype_width(ckpt_torch_storage_dtype(global, len));
+}
+
 // --- The zip ----------------------------------------------------------------------------------------------------------
 
 int ckpt_torch_by_key(const void *one, const void *other)
@@ -410,6 +428,8 @@ static const struct {
 	{"torch._utils _rebuild_device_tensor_from_numpy", WRAPPED, NULL},
 	{"torch._utils _rebuild_xla_tensor", WRAPPED, NULL},
 	{"torch._tensor _rebuild_from_type_v2", TYPED, NULL},
+	{"torch._tensor _rebuild_from_type", TYPED, NULL},
+	{"torch.tensor _rebuild_from_type", TYPED, NULL}, // before torch 1.9
 	{"numpy.core.multiarray _reconstruct", NUMPY, NULL},
 	{"numpy._core.multiarray _reconstruct", NUMPY, NULL},
 	{"numpy.core.numeric _frombuffer", NUMPY_BUFFER, NULL},
@@ -418,8 +438,10 @@ static const struct {
 	{"torch._utils _rebuild_sparse_tensor", UNREAD, "it is sparse"},
 	{"torch._utils _rebuild_sparse_csr_tensor", UNREAD, "it is sparse"},
 	{"torch._utils _rebuild_nested_tensor", UNREAD, "it is nested"},
+	{"torch.nested._internal.nested_tensor _rebuild_njt", UNREAD, "it is nested"},
 	{"torch._utils _rebuild_meta_tensor_no_storage", UNREAD, "it is a meta tensor, which has no bytes"},
 	{"torch._utils _rebuild_wrapper_subclass", UNREAD, "it is a subclass of a tensor without a storage"},
+	{"numpy.ma.core _mareconstruct", UNREAD, "it is a masked array"},
 	{"torch.storage _load_from_bytes", UNREAD, "it is a torch.save() inside of the pickle"},
 };
 
@@ -541,6 +563,25 @@ static int visit_items(struct ckpt_torch *r, ckpt_value list, unsigned depth)
 	return rc;
 }
 
+// Nothing is known of an object but its state and what it was made from, and these may hold arrays. With slots the state is a pair: the
+// attributes, or None, and the slots.
+static int visit_object(struct ckpt_torch *r, ckpt_value object, unsigned depth)
+{
+	const struct ckpt_pickle *p = r->pickle;
+	ckpt_value state = ckpt_value_state(p, object), slots = 0;
+	int rc;
+
+	if (ckpt_value_kind(p, state) == CKPT_VALUE_TUPLE && ckpt_value_count(p, state) == 2 &&
+	    ckpt_value_kind(p, ckpt_value_at(p, state, 1)) == CKPT_VALUE_DICT) {
+		slots = ckpt_value_at(p, state, 1);
+		state = ckpt_value_at(p, state, 0);
+	}
+	rc = ckpt_value_kind(p, state) == CKPT_VALUE_DICT ? visit_dict(r, state, depth) : visit_items(r, state, depth);
+	if (!rc && slots)
+		rc = visit_dict(r, slots, depth);
+	return rc ? rc : visit_items(r, ckpt_value_arguments(p, object), depth);
+}
+
 static int visit_inside(struct ckpt_torch *r, ckpt_value value, unsigned depth)
 {
 	int rc;
@@ -554,9 +595,8 @@ static int visit_inside(struct ckpt_torch *r, ckpt_value value, unsigned depth)
 	case CKPT_VALUE_PERSISTENT:
 		return add_storage(r, value);
 	case CKPT_VALUE_OBJECT:
-		// Nothing is known of an object but its state, and that may hold arrays.
 		rc = add_object(r, value);
-		return rc == 1 ? visit_dict(r, ckpt_value_state(r->pickle, value), depth) : rc;
+		return rc == 1 ? visit_object(r, value, depth) : rc;
 	default:
 		return 0;
 	}
@@ -619,7 +659,7 @@ static int walk(struct ckpt_torch *r)
 		memcpy(r->name, base, r->name_len);
 		rc = ckpt_value_kind(r->pickle, root) == CKPT_VALUE_OBJECT ? add_object(r, root) : add_storage(r, root);
 		r->name_len = 0;
-		return rc == 1 ? visit_dict(r, ckpt_value_state(r->pickle, root), 0) : rc;
+		return rc == 1 ? visit_object(r, root, 0) : rc;
 	}
 	default:
 		return visit(r, root, 0);

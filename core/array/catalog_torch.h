@@ -35,6 +35,8 @@ struct ckpt_torch {
 
 // The class of a storage is "torch FloatStorage" or "torch.cuda FloatStorage"; U8 stands for one without a type.
 enum ckpt_dtype ckpt_torch_storage_dtype(const char *global, size_t len);
+// Bytes of an element of such a class, also where no dtype is its equal. 0: it is not known.
+unsigned ckpt_torch_storage_width(const char *global, size_t len);
 int ckpt_torch_by_key(const void *one, const void *other); // qsort(3)'s, of storages
 // Adds the arrays of the pickle; storages are sorted. 0; -EINVAL after ckpt_catalog_refuse(); -ENOMEM; what the source says.
 int ckpt_torch_walk(struct ckpt_torch *r);

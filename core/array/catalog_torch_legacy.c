@@ -99,7 +99,7 @@ static int list_storages(struct ckpt_torch *r)
 		struct ckpt_torch_storage s = {.offset = r->source->bytes, .member = {.stored = true}};
 
 		s.key = ckpt_value_text(p, ckpt_value_at(p, id, 2), &s.key_len);
-		s.width = class ? ckpt_dtype_width(ckpt_torch_storage_dtype(class, len)) : 0;
+		s.width = class ? ckpt_torch_storage_width(class, len) : 0;
 		if (ckpt_value_kind(p, v) == CKPT_VALUE_PERSISTENT && s.key && s.key_len <= KEY_MAX && s.width)
 			rc = add_storage(r, &s);
 	}

@@ -40,6 +40,10 @@ def check(top, names, want):
         assert same(read(top, names[name]), np.ascontiguousarray(wanted).reshape(wanted.shape)), name
 
 
+class Slots:
+    __slots__ = ("a", "__dict__")
+
+
 def random_tensor(dtype, *shape):
     if dtype == torch.bool:
         return torch.rand(*shape) > 0.5
@@ -132,6 +136,34 @@ def test_torch_of_every_protocol_and_numpy_inside(tmp_path, protocol):
     else:
         assert same(read(tmp_path, names["n"]), array.astype("i4"))
         assert same(read(tmp_path, names["f"]), np.ascontiguousarray(fortran))
+
+
+def test_torch_arrays_inside_of_objects_are_listed(tmp_path):
+    packed = torch.nn.utils.rnn.pack_padded_sequence(torch.rand(2, 3, 1), [3, 2], batch_first=True)
+    jagged = torch.nested.nested_tensor([torch.ones(2, 2), torch.ones(3, 2)], layout=torch.jagged)
+    slots = Slots()
+    slots.a, slots.b = random_tensor(torch.float32, 2), random_tensor(torch.int8, 3)
+    torch.save({"packed": packed, "jagged": jagged, "masked": np.ma.array([1, 2], mask=[0, 1]), "slots": slots}, tmp_path / "a.pt")
+    names = by_name(catalog(tmp_path, "a.pt"))
+    assert "nested" in names.pop("jagged")["why"] and "masked" in names.pop("masked")["why"]
+    check(tmp_path, names, {"packed.0": packed.data, "packed.1": packed.batch_sizes, "slots.a": slots.a, "slots.b": slots.b})
+
+
+def test_torch_without_a_zip_and_with_types_that_have_no_equal(tmp_path):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        want = {
+            "i8": torch.quantize_per_tensor(torch.ones(3), 0.1, 0, torch.qint8), "i32": torch.quantize_per_tensor(torch.ones(7), 0.1, 0, torch.qint32),
+            "channels": torch.quantize_per_channel(torch.ones(3, 2), torch.tensor([0.1, 0.2, 0.3]), torch.tensor([0, 0, 0]), 0, torch.quint8),
+            "packed": torch.quantize_per_tensor(torch.ones(5), 0.1, 0, torch.quint4x2), "complex32": torch.ones(3, dtype=torch.complex32),
+            "a": random_tensor(torch.float32, 5), "b": random_tensor(torch.int64, 3),
+        }  # fmt: skip
+        torch.save(want, tmp_path / "a.pt", _use_new_zipfile_serialization=False)
+    names = by_name(catalog(tmp_path, "a.pt"))
+    for name in ("i8", "i32", "channels", "packed"):
+        assert "quantized" in names.pop(name)["why"]
+    assert "no equal" in names.pop("complex32")["why"]
+    check(tmp_path, names, {"a": want["a"], "b": want["b"]})
 
 
 def test_torch_names_that_repeat_keep_the_first(tmp_path):
