@@ -462,6 +462,24 @@ def test_gguf(tmp_path):
         check(tmp_path, names, want)
 
 
+def test_gguf_types_are_those_of_its_library(tmp_path):
+    gguf = pytest.importorskip("gguf")
+    w = gguf.GGUFWriter(tmp_path / "a.gguf", "llama")
+    for kind, (elements, width) in gguf.GGML_QUANT_SIZES.items():
+        if elements > 1 and kind.name != "Q8_1":  # which no file has; the library gives it more bytes than ggml
+            w.add_tensor(kind.name, np.zeros((2, 3 * width), np.uint8), raw_dtype=kind)
+    w.write_header_to_file()
+    w.write_kv_data_to_file()
+    w.write_tensors_to_file()
+    w.close()
+    names = by_name(catalog(tmp_path, "a.gguf"))
+    for tensor in gguf.GGUFReader(tmp_path / "a.gguf").tensors:
+        array = names.pop(tensor.name)
+        assert f"{tensor.name}: blocks of" in array["why"] and array["shape"] == [int(n) for n in tensor.shape[::-1]]
+        assert [(p["offset"], p["bytes"]) for p in array["pieces"]] == [(tensor.data_offset, tensor.n_bytes)]
+    assert not names
+
+
 # --- Hostile pickles ----------------------------------------------------------------------------------------------------
 
 
