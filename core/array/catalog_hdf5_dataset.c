@@ -372,19 +372,65 @@ static int take_opaque(struct dataset *d, const struct ckpt_hdf5_object *o)
 	return rc;
 }
 
-static int take_type(struct dataset *d, const struct ckpt_hdf5_object *o)
+#define SHARED_BY_NAME 2 // version 3: the message is one of an object, not of the file's table of messages
+
+// The address of the object whose message stands for a shared one; NONE: it is elsewhere.
+static int take_shared(struct dataset *d, const struct ckpt_hdf5_message *m, uint64_t *ret_address)
 {
-	const struct ckpt_hdf5_message *m = ckpt_hdf5_find(o, CKPT_HDF5_DATATYPE);
+	struct ckpt_hdf5_bytes b;
+	uint64_t version, kind;
+	int rc = ckpt_hdf5_body(d->h, m, &b);
+
+	*ret_address = CKPT_HDF5_NONE;
+	if (rc)
+		return rc;
+	version = ckpt_hdf5_take(&b, 1);
+	kind = ckpt_hdf5_take(&b, 1);
+	if (version == 1)
+		ckpt_hdf5_skip(&b, 6);
+	if (version >= 1 && version <= 3 && (version < 3 || kind == SHARED_BY_NAME))
+		*ret_address = ckpt_hdf5_take_address(d->h, &b);
+	return b.broken ? ckpt_hdf5_refuse(d->h, "datatype") : 0;
+}
+
+// A datatype that has a name of its own, for many datasets.
+static int parse_named_type(struct dataset *d, const struct ckpt_hdf5_message *shared)
+{
+	struct ckpt_hdf5_object named = {0};
+	const struct ckpt_hdf5_message *m;
+	struct ckpt_hdf5_bytes b;
+	uint64_t address;
+	int rc = take_shared(d, shared, &address);
+
+	d->type.why = "its datatype is that of another object";
+	if (rc || address == CKPT_HDF5_NONE)
+		return rc;
+	rc = ckpt_hdf5_object_read(d->h, address, &named);
+	m = rc ? NULL : ckpt_hdf5_find(&named, CKPT_HDF5_DATATYPE);
+	if (m && !m->is_shared) {
+		rc = ckpt_hdf5_body(d->h, m, &b);
+		if (!rc)
+			rc = ckpt_hdf5_type_parse(d->h, &b, &d->type);
+	}
+	ckpt_hdf5_object_done(&named);
+	return rc;
+}
+
+static int parse_type(struct dataset *d, const struct ckpt_hdf5_message *m)
+{
 	struct ckpt_hdf5_bytes b;
 	int rc;
 
-	if (m->is_shared) {
-		d->entry.why = "its datatype is that of another object";
-		return 0;
-	}
+	if (m->is_shared)
+		return parse_named_type(d, m);
 	rc = ckpt_hdf5_body(d->h, m, &b);
-	if (!rc)
-		rc = ckpt_hdf5_type_parse(d->h, &b, &d->type);
+	return rc ? rc : ckpt_hdf5_type_parse(d->h, &b, &d->type);
+}
+
+static int take_type(struct dataset *d, const struct ckpt_hdf5_object *o)
+{
+	int rc = parse_type(d, ckpt_hdf5_find(o, CKPT_HDF5_DATATYPE));
+
 	if (!rc)
 		rc = take_opaque(d, o);
 	d->entry.dtype = d->type.dtype;

@@ -171,6 +171,23 @@ def test_links_that_are_not_followed_have_a_reason(tmp_path, libver):
     assert all(a["why"] and not a["pieces"] for a in found.values())
 
 
+@pytest.mark.parametrize("libver", LIBVERS)
+def test_datatypes_with_a_name(tmp_path, libver):
+    with h5py.File(tmp_path / "a.h5", "w", libver=libver) as f:
+        for i, dtype in enumerate([">f4", "<i8", "?", "<c16"]):
+            f[f"types/{i}"] = np.dtype(dtype)
+            f.create_dataset(f"plain {i}", data=values(dtype, 5, 3), dtype=f[f"types/{i}"])
+            f.create_dataset(f"chunked {i}", data=values(dtype, 5, 3), dtype=f[f"types/{i}"], chunks=(2, 2), compression=1)
+        f["types/text"] = h5py.string_dtype()
+        f.create_dataset("text", (2,), f["types/text"])
+    found = by_name(catalog(tmp_path, "a.h5"))
+    assert "length" in found.pop("text")["why"]
+    for key, array in datasets(tmp_path / "a.h5").items():
+        if key != "text":
+            assert same(read(tmp_path, found.pop(key), decode), native(array)), key
+    assert not found
+
+
 def test_arrays_that_are_not_read_have_a_reason(tmp_path):
     with h5py.File(tmp_path / "a.h5", "w", libver="latest") as f:
         f["ok"] = np.arange(4)
@@ -185,8 +202,6 @@ def test_arrays_that_are_not_read_have_a_reason(tmp_path):
         f["null"] = h5py.Empty("f4")
         f.create_dataset("lzf", data=np.zeros(100), compression="lzf", chunks=(10,))
         f.create_dataset("scale", data=np.zeros(100, "i4"), scaleoffset=3, chunks=(10,))
-        f["type"] = np.dtype("f4")
-        f.create_dataset("named", (2,), f["type"])
         f.create_dataset("elsewhere", (2,), "f4", external=[("b.raw", 0, 8)])
         layout = h5py.VirtualLayout((4,), "i8")
         layout[:] = h5py.VirtualSource(f["ok"])
@@ -195,7 +210,7 @@ def test_arrays_that_are_not_read_have_a_reason(tmp_path):
     assert same(read(tmp_path, found.pop("ok")), np.arange(4))
     words = {
         "text": "length", "fixed text": "strings", "record": "records", "bytes": "bytes", "enum": "enumeration", "reference": "references", "array": "arrays",
-        "long": "floating", "null": "neither", "lzf": "lzf", "scale": "scaleoffset", "named": "another object",
+        "long": "floating", "null": "neither", "lzf": "lzf", "scale": "scaleoffset",
         "elsewhere": "other files", "virtual": "virtual",
     }  # fmt: skip
     assert set(found) == set(words)
