@@ -28,7 +28,7 @@ const char *ckpt_piece_codec_name(enum ckpt_piece_codec codec)
 		[CKPT_PIECE_DEFLATE] = "deflate",   [CKPT_PIECE_FLETCHER32] = "fletcher32",
 		[CKPT_PIECE_SHUFFLE2] = "shuffle2", [CKPT_PIECE_SHUFFLE4] = "shuffle4",
 		[CKPT_PIECE_SHUFFLE8] = "shuffle8", [CKPT_PIECE_SHUFFLE16] = "shuffle16",
-		[CKPT_PIECE_TORCH] = "torch",
+		[CKPT_PIECE_TORCH] = "torch",       [CKPT_PIECE_LZF] = "lzf",
 	};
 
 	return codec < CKPT_PIECE_CODECS ? names[codec] : "?";

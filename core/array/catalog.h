@@ -72,6 +72,7 @@ enum ckpt_piece_codec {
 	CKPT_PIECE_SHUFFLE8,
 	CKPT_PIECE_SHUFFLE16,
 	CKPT_PIECE_TORCH, // a torch.save() of the box; ckpt_piece_resolve() says where in it
+	CKPT_PIECE_LZF,   // h5py's
 	CKPT_PIECE_CODECS,
 };
 const char *ckpt_piece_codec_name(enum ckpt_piece_codec codec); // "raw", "zstd" ...

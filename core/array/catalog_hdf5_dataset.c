@@ -85,9 +85,9 @@ static void take_filter(struct dataset *d, uint64_t id, uint64_t first_value)
 		uint16_t id;
 		const char *name;
 	} named[] = {
-		{4, "szip"},    {5, "nbit"},    {6, "scaleoffset"}, {32000, "lzf"},        {32001, "blosc"},
-		{32004, "lz4"}, {307, "bzip2"}, {32013, "zfp"},     {32008, "bitshuffle"}, {32026, "blosc2"},
-		{32017, "sz"},  {32024, "sz3"}, {32016, "fpzip"},
+		{4, "szip"},       {5, "nbit"},    {6, "scaleoffset"}, {32001, "blosc"},
+		{32004, "lz4"},    {307, "bzip2"}, {32013, "zfp"},     {32008, "bitshuffle"},
+		{32026, "blosc2"}, {32017, "sz"},  {32024, "sz3"},     {32016, "fpzip"},
 	};
 	uint8_t codec = CKPT_PIECE_RAW;
 	const char *name = NULL;
@@ -98,6 +98,8 @@ static void take_filter(struct dataset *d, uint64_t id, uint64_t first_value)
 		codec = CKPT_PIECE_FLETCHER32;
 	else if (id == 32015)
 		codec = CKPT_PIECE_ZSTD;
+	else if (id == 32000)
+		codec = CKPT_PIECE_LZF;
 	else if (id == 2 && first_value != 1)
 		for (int i = CKPT_PIECE_SHUFFLE2; i <= CKPT_PIECE_SHUFFLE16; i++)
 			if (ckpt_piece_shuffle_width(i) == first_value)
@@ -145,18 +147,18 @@ static int take_filters(struct dataset *d, const struct ckpt_hdf5_message *m)
 	return b.broken ? ckpt_hdf5_refuse(d->h, "filters") : 0;
 }
 
-// The filter that was used last is decoded first. False: there are too many.
-static bool codecs_of(const struct dataset *d, uint32_t mask, uint8_t codecs[CKPT_PIECE_CODECS_MAX], bool *ret_shuffled)
+// The filter that was used last is decoded first. False: there are too many. *ret_whole: one is decoded at once, in memory.
+static bool codecs_of(const struct dataset *d, uint32_t mask, uint8_t codecs[CKPT_PIECE_CODECS_MAX], bool *ret_whole)
 {
 	unsigned count = 0;
 
-	*ret_shuffled = false;
+	*ret_whole = false;
 	for (unsigned i = d->filters; i-- > 0;) {
 		if (!d->codecs[i] || mask & 1u << i)
 			continue;
 		if (count == CKPT_PIECE_CODECS_MAX)
 			return false;
-		*ret_shuffled |= ckpt_piece_shuffle_width(d->codecs[i]) > 0;
+		*ret_whole |= ckpt_piece_shuffle_width(d->codecs[i]) > 0 || d->codecs[i] == CKPT_PIECE_LZF;
 		codecs[count++] = d->codecs[i];
 	}
 	return true;
@@ -193,7 +195,7 @@ static int add_chunk(void *arg, const struct ckpt_hdf5_chunk *chunk)
 		.strides = strides,
 	};
 	uint32_t mask = chunk->mask;
-	bool shuffled;
+	bool whole;
 
 	for (unsigned i = d->space.ndim; i-- > 0;) {
 		if (chunk->start[i] >= d->space.shape[i])
@@ -206,10 +208,10 @@ static int add_chunk(void *arg, const struct ckpt_hdf5_chunk *chunk)
 	}
 	if (chunk->address > d->h->bytes || chunk->bytes > d->h->bytes - chunk->address)
 		d->chunk_why = CKPT_WHY_OUTSIDE;
-	else if (!codecs_of(d, mask, piece.codecs, &shuffled))
+	else if (!codecs_of(d, mask, piece.codecs, &whole))
 		d->chunk_why = "its chunks have too many filters";
-	else if (shuffled && chunks->bytes > CKPT_DECODE_SHUFFLE_MAX)
-		d->chunk_why = "its chunks are shuffled, and too large";
+	else if (whole && chunks->bytes > CKPT_DECODE_SHUFFLE_MAX)
+		d->chunk_why = "its chunks are shuffled or have the filter lzf, and are too large";
 	else if (!piece.codecs[0] && chunk->bytes < chunks->bytes)
 		d->chunk_why = CKPT_WHY_SHORT;
 	else

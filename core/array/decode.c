@@ -5,6 +5,7 @@
 #include "core/base/crc32c.h"
 #include "core/base/util.h"
 #include "core/codec/codec_blosc.h"
+#include "core/codec/codec_lzf.h"
 #include "core/codec/codec_zlib.h"
 #include "core/codec/codec_zstd.h"
 
@@ -34,7 +35,7 @@ struct stage {
 	struct ckpt_inflate *inflate;
 	uint32_t crc; // of what CRC32C has given
 	struct fletcher fletcher;
-	// SHUFFLE: all that the stage before gives, once it has, and how much of it was given. BLOSC: the same, decoded.
+	// SHUFFLE: all that the stage before gives, once it has, and how much of it was given. BLOSC, LZF: the same, decoded.
 	uint8_t *planes;
 	size_t planes_cap, planes_len, planes_at;
 	bool loaded;
@@ -241,32 +242,45 @@ static int pull_shuffle(struct ckpt_decode *d, struct stage *s, uint8_t *buf, si
 	return 0;
 }
 
+static int frame_bytes(const struct stage *s, size_t *ret_bytes)
+{
+	uint32_t bytes = 0;
+	int rc;
+
+	if (s->codec == CKPT_PIECE_LZF)
+		return ckpt_lzf_bytes(s->planes, s->planes_len, CKPT_DECODE_SHUFFLE_MAX, ret_bytes);
+	rc = ckpt_blosc_bytes(s->planes, s->planes_len, &bytes);
+	*ret_bytes = bytes;
+	return rc ? rc : bytes > CKPT_DECODE_SHUFFLE_MAX ? -ENOTSUP : 0;
+}
+
 static int load_frame(struct ckpt_decode *d, struct stage *s)
 {
 	CLEANUP_FREE uint8_t *plain = NULL;
-	uint32_t bytes = 0;
+	size_t bytes = 0;
 	int rc = load_planes(d, s);
 
 	s->loaded = false;
 	if (!rc)
-		rc = ckpt_blosc_bytes(s->planes, s->planes_len, &bytes);
-	if (!rc && bytes > CKPT_DECODE_SHUFFLE_MAX)
-		rc = -ENOTSUP;
+		rc = frame_bytes(s, &bytes);
 	if (rc)
 		return rc;
-	plain = malloc(MAX(bytes, 1u));
-	rc = plain ? ckpt_blosc_decode(s->planes, s->planes_len, plain, bytes) : -ENOMEM;
+	plain = malloc(MAX(bytes, (size_t)1));
+	if (!plain)
+		return -ENOMEM;
+	rc = s->codec == CKPT_PIECE_LZF ? ckpt_lzf_decode(s->planes, s->planes_len, plain, bytes)
+					: ckpt_blosc_decode(s->planes, s->planes_len, plain, (uint32_t)bytes);
 	if (rc)
 		return rc;
 	free(s->planes);
 	s->planes = TAKE_PTR(plain);
-	s->planes_cap = MAX(bytes, 1u);
+	s->planes_cap = MAX(bytes, (size_t)1);
 	s->planes_len = bytes;
 	s->loaded = true;
 	return 0;
 }
 
-static int pull_blosc(struct ckpt_decode *d, struct stage *s, uint8_t *buf, size_t len, size_t *ret_len)
+static int pull_frame(struct ckpt_decode *d, struct stage *s, uint8_t *buf, size_t len, size_t *ret_len)
 {
 	int rc = s->loaded ? 0 : load_frame(d, s);
 
@@ -294,7 +308,8 @@ static int pull_from(struct ckpt_decode *d, struct stage *s, uint8_t *buf, size_
 	case CKPT_PIECE_SHUFFLE16:
 		return pull_shuffle(d, s, buf, len, ret_len);
 	case CKPT_PIECE_BLOSC:
-		return pull_blosc(d, s, buf, len, ret_len);
+	case CKPT_PIECE_LZF:
+		return pull_frame(d, s, buf, len, ret_len);
 	default:
 		return pull_zlib(d, s, buf, len, ret_len);
 	}
@@ -332,6 +347,7 @@ static int open_stage(struct stage *s)
 	case CKPT_PIECE_SHUFFLE4:
 	case CKPT_PIECE_SHUFFLE8:
 	case CKPT_PIECE_SHUFFLE16:
+	case CKPT_PIECE_LZF:
 		break;
 	case CKPT_PIECE_BLOSC:
 		if (!ckpt_blosc_is_there())
@@ -572,8 +588,8 @@ uint64_t ckpt_decode_bytes_of(const struct ckpt_piece *piece, uint64_t needed)
 		bytes += MIN(needed, CKPT_DECODE_WHOLE_MAX);
 	for (size_t i = 0; i < CKPT_PIECE_CODECS_MAX && piece->codecs[i]; i++) {
 		uint8_t codec = piece->codecs[i];
-		bool planes =
-			codec == CKPT_PIECE_BLOSC || (codec >= CKPT_PIECE_SHUFFLE2 && codec <= CKPT_PIECE_SHUFFLE16);
+		bool planes = codec == CKPT_PIECE_BLOSC || codec == CKPT_PIECE_LZF ||
+			      (codec >= CKPT_PIECE_SHUFFLE2 && codec <= CKPT_PIECE_SHUFFLE16);
 
 		// ckpt_grow() may have twice what is used.
 		bytes += INPUT_BYTES + (planes ? 2 * MIN(needed, CKPT_DECODE_SHUFFLE_MAX) : 0) +

@@ -11,7 +11,7 @@
 // Every byte is from outside: codecs in each other, and a piece that is far larger than its part of the array, would be work without end. The
 // caller has a budget for the bytes that all stages give.
 //
-// Memory: 8 MiB for each zstd in the piece, CKPT_DECODE_SHUFFLE_MAX for each shuffle, five times as much for blosc, and DECODE_WHOLE_MAX. Ownership: the caller's; the source
+// Memory: 8 MiB for each zstd in the piece, CKPT_DECODE_SHUFFLE_MAX for each shuffle, three times as much for lzf, five times as much for blosc, and DECODE_WHOLE_MAX. Ownership: the caller's; the source
 // lives as long. Threads: one at a time. Blocks as the source does.
 // Errors: -EFBIG: the budget is spent; -EBADMSG: the bytes break a rule of their codec, or are too few; -ENOTSUP: a codec that is not known here; -ENOMEM;
 // what the source says.
