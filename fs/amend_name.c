@@ -18,6 +18,7 @@
 #include "core/save/remove.h"
 #include "core/save/session.h"
 #include "core/save/share.h"
+#include "core/save/share_chunks.h"
 #include "core/save/stage.h"
 #include "core/step/amending.h"
 #include "core/step/attributes.h"
@@ -411,6 +412,8 @@ static int move_in_live(struct call *c, const struct amend_ends *e, struct incom
 	if (rc == -ENOENT)
 		return -EXDEV; // a left-over file, or the link `latest`
 	if (!rc)
+		rc = ckpt_share_chunks_guard(c->step, from_fd, c->name);
+	if (!rc)
 		rc = meets_arrays(e, from_fd, c->name);
 	if (rc)
 		return rc > 0 ? CALL_REOPENS : rc;
@@ -623,7 +626,8 @@ static int bring_link(struct call *c, struct node *n, const struct place *from, 
 	fd = node_open(c->fs, n, O_RDONLY | O_NONBLOCK);
 	if (fd < 0)
 		return fd == -ENOENT ? -ESTALE : fd;
-	return copy_open(fd, in);
+	rc = ckpt_share_chunks_guard(from->step, fd, "");
+	return rc ? rc : copy_open(fd, in);
 }
 
 static int link_in(struct call *c, const struct place *p, const char *path)

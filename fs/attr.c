@@ -3,6 +3,7 @@
 #include "core/base/util.h"
 #include "core/cold/file.h"
 #include "core/save/share.h"
+#include "core/save/share_chunks.h"
 #include "core/step/attributes.h"
 #include "fs/amend.h"
 #include "fs/control.h"
@@ -230,9 +231,12 @@ static int attr_of_live(struct ckpt_fs *fs, struct node *n, struct stat *ret_att
 	if (attr_of_packed(fs, n, ret_attr))
 		return 0;
 	rc = stat_live(fs, n, &stx);
-	if (!rc)
-		attr_from_statx(fs, n, &stx, ret_attr);
-	return rc;
+	if (rc)
+		return rc;
+	attr_from_statx(fs, n, &stx, ret_attr);
+	if (ckpt_share_chunks_may_be(&stx))
+		*ret_timeout = TIMEOUT_NONE;
+	return 0;
 }
 
 // A leftover's file is not the step's, or not any more: whoever has it open sees it as it is.

@@ -4,6 +4,7 @@
 #include "core/policy/temporary.h"
 #include "core/record/metadata.h"
 #include "core/cold/closed.h"
+#include "core/save/share_chunks.h"
 #include "core/save/stage.h"
 #include "core/step/attributes.h"
 #include "core/step/errlog.h"
@@ -262,7 +263,7 @@ static void set_attr(struct call *c)
 	struct stat attr, old;
 	double timeout;
 
-	rc = MIN(fd, 0);
+	rc = fd < 0 ? fd : ckpt_share_chunks_guard(c->step, fd, ""); // the commit gives it those of another file
 	if (!rc) {
 		snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
 		rc = S_ISLNK(c->node->type) ? set_on_symlink(c, fd) : set_on_path(c, path);
@@ -637,6 +638,8 @@ static void run_set(struct call *c)
 	char path[32];
 	int rc = MIN(fd, 0);
 
+	if (!rc)
+		rc = ckpt_share_chunks_guard(c->step, fd, "");
 	if (!rc) {
 		snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
 		rc = (c->data ? setxattr(path, c->name, c->data, c->data_len, c->flags) : removexattr(path, c->name))

@@ -2,6 +2,7 @@
 #include "core/base/util.h"
 #include "core/cold/file.h"
 #include "core/save/change.h"
+#include "core/save/share_chunks.h"
 #include "core/save/stage.h"
 #include "core/store/room.h"
 #include "fs/amend.h"
@@ -211,6 +212,16 @@ static bool is_watched(const struct call *c)
 	return c->node->use->io != IO_PASSTHROUGH;
 }
 
+// What stands for chunks of another step is emptied as any file; without that its bytes are not there to be written among.
+static int open_of_chunks(struct call *c)
+{
+	CLEANUP_FD int fd = c->step ? node_open(c->fs, c->node, O_PATH | O_NOFOLLOW) : -1;
+
+	if (fd < 0)
+		return 0; // the open itself finds why
+	return c->fi.flags & O_TRUNC ? ckpt_share_chunks_drop(fd) : ckpt_share_chunks_guard(c->step, fd, "");
+}
+
 static void run_open_for_writing(struct call *c)
 {
 	struct draft *draft = NULL;
@@ -225,6 +236,8 @@ static void run_open_for_writing(struct call *c)
 		unstage_then(c, false);
 		return;
 	}
+	if (!rc)
+		rc = open_of_chunks(c);
 	if (!rc)
 		rc = limit_open(c);
 	if (!rc)
@@ -260,6 +273,13 @@ static int open_now(struct ckpt_fs *fs, const struct place *p, struct ckpt_manif
 	return fd == -EXDEV ? 0 : MIN(fd, 0);
 }
 
+static int guard_read(struct ckpt_fs *fs, struct node *n, struct ckpt_step *step)
+{
+	CLEANUP_FD int fd = step ? node_open(fs, n, O_PATH | O_NOFOLLOW) : -1;
+
+	return fd < 0 ? 0 : ckpt_share_chunks_guard(step, fd, ""); // the open itself finds why
+}
+
 static int open_for_reading(struct ckpt_fs *fs, fuse_req_t req, struct node *n, struct fuse_file_info *fi)
 {
 	// It knows the file itself by the name, of which a twin is open that may write it.
@@ -289,6 +309,8 @@ static int open_for_reading(struct ckpt_fs *fs, fuse_req_t req, struct node *n, 
 			committed = false; // it is being added at this moment: no version has it yet
 			rc = 0;
 		}
+	} else if (!rc) {
+		rc = guard_read(fs, n, p.step);
 	}
 	if (!rc)
 		rc = handle_open(fs, req, n, committed ? fd : TAKE_FD(kept), -1, NULL, committed, fi);

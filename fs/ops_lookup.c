@@ -2,6 +2,7 @@
 #include "core/base/sys.h"
 #include "core/base/util.h"
 #include "core/save/share.h"
+#include "core/save/share_chunks.h"
 #include "core/step/attributes.h"
 #include "core/step/removal.h"
 #include "core/step/reopened.h"
@@ -128,7 +129,7 @@ void fill_live(struct ckpt_fs *fs, const struct node *n, const struct statx *stx
 {
 	attr_from_statx(fs, n, stx, &ret_entry->attr);
 	fill_entry(fs, n, TIMEOUT_NAME, ret_entry);
-	ret_entry->attr_timeout = node_attr_timeout(n);
+	ret_entry->attr_timeout = ckpt_share_chunks_may_be(stx) ? TIMEOUT_NONE : node_attr_timeout(n);
 	if (__atomic_load_n(&n->file, __ATOMIC_RELAXED))
 		ret_entry->entry_timeout = TIMEOUT_NONE; // it becomes that of a copy (copy_up.h)
 }

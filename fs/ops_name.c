@@ -2,6 +2,7 @@
 #include "core/base/util.h"
 #include "core/save/limit.h"
 #include "core/save/share.h"
+#include "core/save/share_chunks.h"
 #include "core/save/stage.h"
 #include "core/step/errlog.h"
 #include "core/store/room.h"
@@ -414,11 +415,15 @@ void op_readlink(fuse_req_t req, fuse_ino_t ino)
 static int link_live(struct call *c, int dirfd)
 {
 	char path[32];
-	CLEANUP_FD int from = -1;
+	CLEANUP_FD int from = node_open(c->fs, c->other, O_PATH | O_NOFOLLOW);
+	int rc = from < 0 ? 0
+			  : ckpt_share_chunks_guard(c->other_step, from,
+						    ""); // each name of it would be a file of its own
 
+	if (rc)
+		return rc;
 	if (c->step != c->other_step)
 		return -EXDEV;
-	from = node_open(c->fs, c->other, O_PATH | O_NOFOLLOW);
 	if (from < 0)
 		return -ESTALE;
 	if (draft_is_of(c->fs, c->other))

@@ -11,6 +11,7 @@
 #include "core/base/util.h"
 #include "core/save/commit.h"
 #include "core/save/move.h"
+#include "core/save/share_chunks.h"
 #include "core/save/stage.h"
 #include "core/step/removal.h"
 #include "core/step/reopened.h"
@@ -483,6 +484,8 @@ static int rename_live(struct call *c, struct move *m)
 		if (rc == -ENOENT)
 			return draft_rename_only(c);
 	}
+	if (!rc && c->step != c->other_step)
+		rc = ckpt_share_chunks_guard(c->step, m->from_fd, c->name);
 	if (!rc)
 		rc = check_replaced(c, m);
 	if (!rc && m->replaces && c->other_step && ckpt_staging_of(c->other_step)->add_only)

@@ -7,6 +7,7 @@
 #include "core/profile/profile.h"
 #include "core/record/name.h"
 #include "core/save/convert.h"
+#include "core/save/share_chunks.h"
 #include "core/step/folders.h"
 #include "fs/folder.h"
 #include "fs/handle.h"
@@ -52,13 +53,15 @@ static struct node *folder_of(struct ckpt_fs *fs, struct ckpt_step *step, const 
 static int unstage_at(struct ckpt_fs *fs, struct ckpt_step *step, struct node *top, int dirfd, const char *name,
 		      unsigned flags)
 {
-	int rc;
+	int rc = ckpt_share_chunks_guard_all(step);
 
-	names_write_lock(fs);
-	rc = ckpt_unstage(step, dirfd, name, flags);
-	if (!rc && top && top->step == step)
-		ckpt_step_unref(__atomic_exchange_n(&top->step, NULL, __ATOMIC_RELAXED));
-	names_unlock(fs);
+	if (!rc) {
+		names_write_lock(fs);
+		rc = ckpt_unstage(step, dirfd, name, flags);
+		if (!rc && top && top->step == step)
+			ckpt_step_unref(__atomic_exchange_n(&top->step, NULL, __ATOMIC_RELAXED));
+		names_unlock(fs);
+	}
 	if (rc)
 		ckpt_unstage_cancel(step);
 	return rc;

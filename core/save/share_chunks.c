@@ -2,6 +2,9 @@
 
 #include "core/base/sys.h"
 #include "core/base/util.h"
+#include "core/base/walk.h"
+#include "core/step/errlog.h"
+#include "core/step/staging.h"
 #include "core/step/store.h"
 
 #include <fcntl.h>
@@ -121,4 +124,73 @@ void ckpt_shared_chunks_done(struct ckpt_shared_chunks *of)
 {
 	ckpt_manifest_unref(of->m);
 	ckpt_step_unref(of->step);
+}
+
+// --- Nothing but the commit takes it for a file -----------------------------------------------------------------------------
+
+// An O_PATH descriptor has no attributes, the path that leads over it has.
+static void path_over(int dirfd, const char *name, char ret_path[32 + CKPT_NAME_MAX + 1])
+{
+	snprintf(ret_path, 32 + CKPT_NAME_MAX + 1, "/proc/self/fd/%d%s%s", dirfd, *name ? "/" : "", name);
+}
+
+bool ckpt_share_chunks_may_be(const struct statx *stx)
+{
+	return stx->stx_mode == (S_IFREG | 0400) && !stx->stx_size;
+}
+
+static bool stands_for_chunks(int dirfd, const char *name, const struct statx *stx)
+{
+	char path[32 + CKPT_NAME_MAX + 1];
+
+	if (!ckpt_share_chunks_may_be(stx))
+		return false;
+	path_over(dirfd, name, path);
+	return (*name ? lgetxattr(path, CHUNKS_XATTR, NULL, 0) : getxattr(path, CHUNKS_XATTR, NULL, 0)) >= 0;
+}
+
+static int refuse(struct ckpt_step *step)
+{
+	struct ckpt_step_name is;
+
+	if (__atomic_exchange_n(&ckpt_staging_of(step)->chunks_told, true, __ATOMIC_RELAXED))
+		return -EPERM;
+	ckpt_step_name(step, &is);
+	ckpt_errlog_add(
+		step->store->errlog, is.name, -EPERM,
+		"`ckptfs commit` completes the step as it is; `ckptfs abort` drops it",
+		"it was derived, and not committed: files of it stand for chunks of another step, and have their "
+		"bytes once it is committed");
+	return -EPERM;
+}
+
+int ckpt_share_chunks_guard(struct ckpt_step *step, int dirfd, const char *name)
+{
+	struct statx stx;
+
+	if (!step)
+		return 0;
+	if (statx(dirfd, name, AT_EMPTY_PATH | AT_SYMLINK_NOFOLLOW, CKPT_STATX_WANT, &stx))
+		return errno == ENOENT ? 0 : -errno; // the caller finds so itself
+	return stands_for_chunks(dirfd, name, &stx) ? refuse(step) : 0;
+}
+
+static int guard_entry(void *arg __attribute__((unused)), int dirfd, const char *name, const struct statx *stx)
+{
+	return stands_for_chunks(dirfd, name, stx) ? -EPERM : 0;
+}
+
+int ckpt_share_chunks_guard_all(struct ckpt_step *step)
+{
+	int rc = ckpt_walk(step->store->sessions_fd, step->session, guard_entry, NULL);
+
+	return rc == -EPERM ? refuse(step) : rc;
+}
+
+int ckpt_share_chunks_drop(int fd)
+{
+	char path[32 + CKPT_NAME_MAX + 1];
+
+	path_over(fd, "", path);
+	return removexattr(path, CHUNKS_XATTR) && errno != ENODATA && errno != EOPNOTSUPP ? -errno : 0;
 }

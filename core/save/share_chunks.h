@@ -4,6 +4,9 @@
 // are meant: the session of the step that has them, their SHA-256, and the path. It never is a raw file of the version: the entry names
 // another place for that.
 //
+// Until the commit nobody but the scan may take it for a file: it has no byte of what it stands for. So a mount refuses to read it, to move or link
+// it out of the step, to change its attributes, and to make a plain folder of the step.
+//
 // Threads: any. Blocks on the disk, and _find on the store, which is asked for the packs.
 #pragma once
 
@@ -25,3 +28,13 @@ struct ckpt_shared_chunks {
 int ckpt_share_chunks_find(struct ckpt_store *s, int fd, struct ckpt_pack_hold *hold,
 			   struct ckpt_shared_chunks *ret_of);
 void ckpt_shared_chunks_done(struct ckpt_shared_chunks *of);
+
+// It may be such a file, as it is empty, and only read by its owner: its size is another once it is committed.
+bool ckpt_share_chunks_may_be(const struct statx *stx);
+// -EPERM: name in dirfd (any kind of descriptor; "": that itself) is such a file of this staged step; `errors` says so, once for each step. 0: it is
+// none, as nothing is where step is NULL.
+int ckpt_share_chunks_guard(struct ckpt_step *step, int dirfd, const char *name);
+// The same of all that is in the step. -errno of the disk.
+int ckpt_share_chunks_guard_all(struct ckpt_step *step);
+// The file is an ordinary one from now on: empty. 0, too, where it was one before.
+int ckpt_share_chunks_drop(int fd);

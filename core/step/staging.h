@@ -44,9 +44,10 @@ struct ckpt_staging {
 	bool is_file;          // LEFT: one plain file (draft.h), no step
 	uint64_t file_folder;  // and the number of the folder that it was to be in; 0: not known
 	// Atomic.
-	bool durable; // the name of its directory is on disk
-	bool ours;    // staged by this process: file numbers are known to be our own
-	bool copied;  // a file was given older times than it has, as copies have: no event counts
+	bool durable;     // the name of its directory is on disk
+	bool ours;        // staged by this process: file numbers are known to be our own
+	bool chunks_told; // errors says that files of it stand for chunks (share_chunks.h)
+	bool copied;      // a file was given older times than it has, as copies have: no event counts
 	bool interrupted; // an earlier attempt to write it was cut off. LEFT: it would be STAGED if the store were open for writing
 	int64_t touched_ns;     // the last change or end of a writer, monotonic
 	int64_t attempt_ns;     // the attempt that writes it now began then, by the clock of file times; 0: the first
