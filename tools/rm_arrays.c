@@ -8,6 +8,7 @@
 #include "core/base/sys.h"
 #include "core/base/util.h"
 #include "core/save/amend.h"
+#include "core/save/amend_left.h"
 #include "core/save/delete.h"
 #include "core/save/pin.h"
 #include "core/save/session.h"
@@ -252,7 +253,7 @@ static int write_file(struct dropping *d, struct file *f)
 {
 	char raw[CKPT_AMENDING_RAW_MAX];
 	CLEANUP_FD int fd = -1;
-	int rc = ckpt_amending_raw_name(raw);
+	int rc = ckpt_amend_left_name(raw);
 
 	if (rc)
 		return rc;
@@ -266,11 +267,16 @@ static int write_file(struct dropping *d, struct file *f)
 
 static int write_files(struct dropping *d)
 {
+	int held;
+
 	d->changes = ckpt_need(ckpt_calloc(d->count, sizeof(*d->changes)));
 	d->dirfd = ckpt_session_open(d->step);
 	if (d->dirfd < 0)
 		return ckpt_fail_errno(
 			d->word, d->dirfd == -ENOENT ? "`ckptfs warm` brings its files here first" : NULL, d->dirfd);
+	held = ckpt_amend_left_hold(d->dirfd);
+	if (held)
+		return ckpt_fail_errno(d->word, NULL, held);
 	for (size_t i = 0; i < d->count; i++) {
 		struct file *f = &d->files[i];
 		struct ckpt_entry e;
@@ -359,7 +365,11 @@ static int run(struct dropping *d, const struct ckpt_operand *o, const struct ck
 	rc = ckpt_stop_end(write_files(d));
 	if (rc && d->dirfd >= 0)
 		remove_new_files(d);
-	return rc ? rc : put_version(d, o->store); // whose answer may be lost: they stay then, and harm nobody
+	if (rc)
+		return rc;
+	ckpt_amend_left_let_go(
+		d->dirfd); // the new files are those of who makes the version, also where that is refused
+	return put_version(d, o->store);
 }
 
 int ckpt_rm_arrays(const struct ckpt_operand *o, const char *word, const char *prefix)

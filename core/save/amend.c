@@ -6,6 +6,7 @@
 #include "core/record/event.h"
 #include "core/record/manifest.h"
 #include "core/record/metadata.h"
+#include "core/save/amend_left.h"
 #include "core/save/edit.h"
 #include "core/save/pin.h"
 #include "core/save/scan.h"
@@ -515,6 +516,8 @@ int ckpt_amend_change_all(struct ckpt_step *step, const struct ckpt_amend_change
 			rc = try_all(step, &c, &adopted);
 			adopted |= rc == -EAGAIN;
 		}
+		if (rc != -EAGAIN && !ckpt_amending_settle_locked(step) && ckpt_step_state(step) == CKPT_STEP_COMMITTED)
+			ckpt_amend_left_remove(step);
 	}
 	if (rc && rc != -ESTALE && rc != -EINVAL && rc != -EPERM && rc != -ENODATA)
 		complain(step, count == 1 ? changes->path : "several files", rc, "changed");

@@ -138,5 +138,9 @@ def test_killed_before_its_version_it_has_changed_nothing(mount, store, made, ck
     assert run.returncode != 0
     mount.start()
     assert trees.files(mount / "1000") == before and ckptfs.json("verify", mount.path)["bad"] == []
+    left = set(store.glob("sessions/*/.arrays-*"))
+    assert left
     ckptfs("rm", "--arrays", "optim", mount.path, "1000")
+    now = set(store.glob("sessions/*/.arrays-*"))
+    assert now and not now & left, "what was left over goes, and the files of the version are there"
     assert set(before) - set(trees.files(mount / "1000")) == GONE
