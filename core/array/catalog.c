@@ -39,15 +39,36 @@ unsigned ckpt_piece_shuffle_width(enum ckpt_piece_codec codec)
 	return codec >= CKPT_PIECE_SHUFFLE2 && codec <= CKPT_PIECE_SHUFFLE16 ? 2u << (codec - CKPT_PIECE_SHUFFLE2) : 0;
 }
 
+// --- Stopping ---------------------------------------------------------------------------------------------------------
+
+#define TURNS_UNASKED 64
+
+void ckpt_catalog_stop_by(struct ckpt_catalog *c, struct ckpt_catalog_stop *stop)
+{
+	c->stop = stop;
+}
+
+int ckpt_catalog_goes_on(const struct ckpt_catalog *c, size_t turns)
+{
+	struct ckpt_catalog_stop *stop = c->stop;
+
+	if (!stop || (stop->turns += turns) < TURNS_UNASKED)
+		return 0;
+	if (!stop->go_on(stop->arg))
+		return -EINTR; // and so it says when it is asked next, at once
+	stop->turns = 0;
+	return 0;
+}
+
 // --- Memory -----------------------------------------------------------------------------------------------------------
 
 int ckpt_catalog_room(struct ckpt_catalog *c, void *items, size_t *cap, size_t need, size_t item_bytes)
 {
 	size_t before = *cap, want = before ? before : 16;
-	int rc;
+	int rc = ckpt_catalog_goes_on(c, 1); // each thing that is added comes by here
 
-	if (need <= before)
-		return 0;
+	if (rc || need <= before)
+		return rc;
 	while (want < need)
 		want *= 2;
 	if (want > CKPT_CATALOG_BYTES_MAX / item_bytes ||
@@ -141,6 +162,10 @@ int ckpt_catalog_refuse(struct ckpt_catalog_reading *r, const char *field, const
 
 int ckpt_catalog_spend(struct ckpt_catalog_reading *r, uint64_t bytes)
 {
+	int rc = ckpt_catalog_goes_on(r->catalog, 1);
+
+	if (rc)
+		return rc;
 	if (!__builtin_add_overflow(r->spent, bytes, &r->spent) && r->spent <= CKPT_CATALOG_WORK_MAX)
 		return 0;
 	r->spent = CKPT_CATALOG_WORK_MAX + 1;

@@ -116,11 +116,22 @@ struct ckpt_catalog;
 int ckpt_catalog_new(struct ckpt_catalog **ret_catalog); // 0, -ENOMEM
 void ckpt_catalog_free(struct ckpt_catalog *c);          // NULL is fine
 
+// Reading, ending and what is found in it (findings.h) end with -EINTR once go_on says false. It is asked now and then, from the thread that does
+// so, and may wait. The struct is the caller's, and lives as long as the catalog.
+struct ckpt_catalog_stop {
+	bool (*go_on)(void *arg);
+	void *arg;
+	size_t turns; // of loops, since it was asked; 0 at first
+};
+void ckpt_catalog_stop_by(struct ckpt_catalog *c, struct ckpt_catalog_stop *stop);
+// 0, -EINTR; cheap, for each turn of a loop, or as many at once.
+int ckpt_catalog_goes_on(const struct ckpt_catalog *c, size_t turns);
+
 // Adds the arrays of the file at path, if its format is one of those above; one that belongs to another file's format (a chunk)
-// adds nothing. 0, also for a file that breaks rules; -ENOMEM; what the sources say. After an error the catalog is as before.
+// adds nothing. 0, also for a file that breaks rules; -ENOMEM, -EINTR; what the sources say. After an error the catalog is as before.
 int ckpt_catalog_read(struct ckpt_catalog *c, const struct ckpt_catalog_files *files, const char *path);
 // After the last file: joins trees, and parts of arrays that lie in several files; compares them with what indices say; finds names that
-// repeat. 0, -ENOMEM.
+// repeat. 0, -ENOMEM, -EINTR.
 int ckpt_catalog_end(struct ckpt_catalog *c);
 
 size_t ckpt_catalog_bytes(const struct ckpt_catalog *c); // of memory

@@ -38,6 +38,7 @@ struct reading {
 	struct stored *shapes; // of mcore_data, sorted by name; info is the shape
 	size_t shape_count, shape_cap;
 	struct ckpt_catalog_listing listing;
+	bool stopped;
 };
 
 // --- storage_data -----------------------------------------------------------------------------------------------------
@@ -75,12 +76,25 @@ static int compare_offsets(const struct ckpt_pickle *p, ckpt_value one, ckpt_val
 	return (a != 0) - (b != 0);
 }
 
+// A sort of names that are long and alike takes seconds. Once it is stopped all are equal, and it ends soon.
 static int by_place(const void *one, const void *other, void *arg)
 {
 	const struct stored *a = one, *b = other;
-	int order = compare_text(arg, a->name, b->name);
+	struct reading *r = arg;
+	int order;
 
-	return order ? order : compare_offsets(arg, a->offset, b->offset);
+	r->stopped = r->stopped || ckpt_catalog_goes_on(r->catalog->catalog, 1);
+	if (r->stopped)
+		return 0;
+	order = compare_text(r->pickle, a->name, b->name);
+	return order ? order : compare_offsets(r->pickle, a->offset, b->offset);
+}
+
+static int sort(struct reading *r, struct stored *list, size_t count)
+{
+	if (count)
+		qsort_r(list, count, sizeof(*list), by_place, r);
+	return r->stopped ? -EINTR : 0;
 }
 
 // A long name or tuple in many pairs would make each comparison long: one that no array has is refused first.
@@ -108,16 +122,15 @@ static int take_stored(struct reading *r, ckpt_value storage_data)
 		s.info = ckpt_item_value(p, value);
 		if (!is_pair(p, &s))
 			return ckpt_catalog_refuse(r->catalog, "storage_data", "a key of it is no MetadataIndex");
-		rc = ckpt_grow((void **)&r->stored, &r->stored_cap, r->stored_count + 1, sizeof(s));
+		rc = ckpt_catalog_goes_on(r->catalog->catalog, 1)
+			     ?: ckpt_grow((void **)&r->stored, &r->stored_cap, r->stored_count + 1, sizeof(s));
 		if (!rc)
 			r->stored[r->stored_count++] = s;
 	}
-	if (!rc && r->stored_count)
-		qsort_r(r->stored, r->stored_count, sizeof(*r->stored), by_place, r->pickle);
-	return rc;
+	return rc ? rc : sort(r, r->stored, r->stored_count);
 }
 
-static const struct stored *find_in(const struct reading *r, const struct stored *list, size_t count, ckpt_value name,
+static const struct stored *find_in(struct reading *r, const struct stored *list, size_t count, ckpt_value name,
 				    ckpt_value offset)
 {
 	const struct stored want = {name, offset, 0};
@@ -125,7 +138,7 @@ static const struct stored *find_in(const struct reading *r, const struct stored
 
 	while (low < high) {
 		size_t middle = low + (high - low) / 2;
-		int order = by_place(&want, &list[middle], r->pickle);
+		int order = by_place(&want, &list[middle], r);
 
 		if (!order)
 			return &list[middle];
@@ -137,7 +150,7 @@ static const struct stored *find_in(const struct reading *r, const struct stored
 	return NULL;
 }
 
-static const struct stored *find_stored(const struct reading *r, ckpt_value name, ckpt_value offset)
+static const struct stored *find_stored(struct reading *r, ckpt_value name, ckpt_value offset)
 {
 	return find_in(r, r->stored, r->stored_count, name, offset);
 }
@@ -164,9 +177,7 @@ static int take_shapes(struct reading *r, ckpt_value mcore_data)
 		if (!rc)
 			r->shapes[r->shape_count++] = s;
 	}
-	if (!rc && r->shape_count)
-		qsort_r(r->shapes, r->shape_count, sizeof(*r->shapes), by_place, r->pickle);
-	return rc;
+	return rc ? rc : sort(r, r->shapes, r->shape_count);
 }
 
 // --- Arrays -----------------------------------------------------------------------------------------------------------
@@ -259,7 +270,7 @@ static int add_chunk(struct reading *r, const struct tensor *t, ckpt_value chunk
 }
 
 // The shape before it was cut into boxes, each of which is flat. NULL; why there is none; *ret_is_flat stays: it is no such array.
-static const char *take_flat(const struct reading *r, struct tensor *t, uint64_t shape[CKPT_ARRAY_DIMS_MAX])
+static const char *take_flat(struct reading *r, struct tensor *t, uint64_t shape[CKPT_ARRAY_DIMS_MAX])
 {
 	const struct stored *original = find_in(r, r->shapes, r->shape_count, t->name, 0);
 	uint64_t elements;

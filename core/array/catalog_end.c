@@ -203,7 +203,7 @@ static int keep_promises(const struct ending *e)
 	int rc = 0;
 
 	for (size_t i = 0; i < e->c->promise_count && !rc; i++)
-		rc = keep_promise(e, &e->c->promises[i]);
+		rc = ckpt_catalog_goes_on(e->c, 1) ?: keep_promise(e, &e->c->promises[i]);
 	for (size_t i = 0; i < e->c->cover_count && !rc; i++)
 		rc = find_extra(e, &e->c->covers[i]);
 	return rc;

@@ -76,7 +76,8 @@ struct ckpt_catalog {
 	uint64_t *numbers;
 	size_t count, piece_count, fault_count, text_len, number_count;
 	size_t row_cap, piece_cap, fault_cap, text_cap, number_cap;
-	size_t bytes; // of all of these
+	size_t bytes;                   // of all of these
+	struct ckpt_catalog_stop *stop; // NULL: it is read to its end
 };
 
 // Of what is added: -EFBIG, the catalog would be too large. Neither text nor numbers may be those of the catalog.

@@ -238,6 +238,9 @@ int ckpt_findings_of_headers(struct ckpt_findings *f, const struct ckpt_findings
 		struct ckpt_catalog_array a;
 
 		ckpt_catalog_get(c, i, &a);
+		rc = ckpt_catalog_goes_on(c, 1 + a.pieces);
+		if (rc)
+			break;
 		if (a.why) {
 			rc = add(f, ckpt_catalog_is_missing(&a) ? CKPT_FINDING_GAP : CKPT_FINDING_UNREADABLE, &a, NULL,
 				 "%s", a.why);
@@ -474,7 +477,7 @@ int ckpt_findings_since(struct ckpt_findings *f, const struct ckpt_findings_side
 		size_t at;
 
 		ckpt_catalog_get(now->catalog, i, &a);
-		rc = find_there(&there, &a, &at);
+		rc = ckpt_catalog_goes_on(now->catalog, 1) ?: find_there(&there, &a, &at);
 		if (rc == -ENOENT) {
 			rc = 0;
 			continue;

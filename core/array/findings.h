@@ -62,7 +62,8 @@ struct ckpt_findings_side {
 	int64_t number;   // -1: it has none
 };
 
-int ckpt_findings_of_headers(struct ckpt_findings *f, const struct ckpt_findings_side *now); // 0, -ENOMEM, -errno
+int ckpt_findings_of_headers(struct ckpt_findings *f,
+			     const struct ckpt_findings_side *now); // 0, -ENOMEM, -EINTR, -errno
 int ckpt_findings_since(struct ckpt_findings *f, const struct ckpt_findings_side *now,
 			const struct ckpt_findings_side *before); // the same
 

@@ -274,23 +274,32 @@ static int find_all(const struct ckpt_examine *how, const struct ckpt_findings_s
 	return rc;
 }
 
+static bool goes_on(void *arg)
+{
+	const struct ckpt_examine *how = arg;
+
+	return how->go_on(how->arg, 0);
+}
+
 int ckpt_examine(const struct ckpt_examine *how, struct ckpt_examined *ret)
 {
+	struct ckpt_catalog_stop stop = {.go_on = goes_on, .arg = (void *)how};
 	struct ckpt_step_arrays *arrays = NULL, *arrays_before = NULL;
 	struct ckpt_findings_side now, before;
 	struct ckpt_findings found = {0};
-	int rc = ckpt_step_arrays_read(how->step, how->m, "", &arrays);
+	int rc = ckpt_step_arrays_read_until(how->step, how->m, "", how->go_on ? &stop : NULL, &arrays);
 
 	*ret = (struct ckpt_examined){0};
 	if (rc)
 		return rc;
 	now = side_of(how->step, arrays);
 	if (how->before && ckpt_catalog_count(now.catalog)) {
-		rc = ckpt_step_arrays_read(how->before, how->before_m, "", &arrays_before);
+		rc = ckpt_step_arrays_read_until(how->before, how->before_m, "", how->go_on ? &stop : NULL,
+						 &arrays_before);
 		if (!rc)
 			before = side_of(how->before, arrays_before);
 	}
-	if (rc != -ENOMEM)
+	if (rc != -ENOMEM && rc != -EINTR)
 		rc = find_all(how, &now, arrays_before ? &before : NULL, &found);
 	if (!rc && (ckpt_catalog_count(now.catalog) || found.count))
 		rc = put_into_words(&found, ckpt_catalog_count(now.catalog), how->elements, ret);

@@ -26,7 +26,10 @@ struct ckpt_examine {
 	struct ckpt_step *before; // NULL, as before_m: nothing is compared
 	struct ckpt_manifest *before_m;
 	bool elements;
-	bool (*go_on)(void *arg, uint64_t bytes); // after each part of the elements; false: -EINTR. NULL: on and on
+	bool (*go_on)(
+		void *arg,
+		uint64_t
+			bytes); // after each part of the elements, and now and then while headers are read; false: -EINTR. NULL: on and on
 	void *arg;
 };
 struct ckpt_examined {

@@ -11,16 +11,24 @@ struct ckpt_step_arrays {
 	struct ckpt_manifest *m;
 	struct ckpt_catalog *catalog;
 	struct ckpt_catalog_files files;
+	struct ckpt_catalog_stop *stop; // while it is read; else NULL
+};
+
+struct open_file {
+	struct ckpt_step_arrays *of;
+	struct ckpt_file *file;
 };
 
 // --- Files ------------------------------------------------------------------------------------------------------------------
 
 static int read_file(void *arg, uint64_t offset, void *buf, size_t len)
 {
-	struct ckpt_file *f = arg;
+	const struct open_file *f = arg;
 
+	if (f->of->stop && !f->of->stop->go_on(f->of->stop->arg))
+		return -EINTR;
 	for (size_t done = 0; done < len;) {
-		ssize_t n = ckpt_file_read(f, (uint8_t *)buf + done, len - done, offset + done);
+		ssize_t n = ckpt_file_read(f->file, (uint8_t *)buf + done, len - done, offset + done);
 
 		if (n <= 0)
 			return n ? (int)n : -ENODATA;
@@ -32,8 +40,8 @@ static int read_file(void *arg, uint64_t offset, void *buf, size_t len)
 static int open_file(void *arg, const char *path, struct ckpt_source *ret_source)
 {
 	struct ckpt_step_arrays *a = arg;
+	CLEANUP_FREE struct open_file *f = NULL;
 	struct ckpt_entry e;
-	struct ckpt_file *f;
 	uint32_t index;
 	int rc = ckpt_manifest_lookup(a->m, path, &index);
 
@@ -42,16 +50,23 @@ static int open_file(void *arg, const char *path, struct ckpt_source *ret_source
 	ckpt_manifest_entry(a->m, index, &e);
 	if (e.type != CKPT_ENTRY_FILE)
 		return -ENOENT;
-	rc = ckpt_file_open(a->step, a->m, index, &f);
+	f = malloc(sizeof(*f));
+	if (!f)
+		return -ENOMEM;
+	f->of = a;
+	rc = ckpt_file_open(a->step, a->m, index, &f->file);
 	if (!rc)
-		*ret_source = (struct ckpt_source){.bytes = e.bytes, .read = read_file, .arg = f};
+		*ret_source = (struct ckpt_source){.bytes = e.bytes, .read = read_file, .arg = TAKE_PTR(f)};
 	return rc;
 }
 
 static void close_file(void *arg, struct ckpt_source *source)
 {
+	struct open_file *f = source->arg;
+
 	(void)arg;
-	ckpt_file_close(source->arg);
+	ckpt_file_close(f->file);
+	free(f);
 }
 
 // The next one in the tree below top; top: that was the last.
@@ -198,6 +213,12 @@ static int read_below(struct ckpt_step_arrays *a, const char *path)
 int ckpt_step_arrays_read(struct ckpt_step *step, struct ckpt_manifest *m, const char *path,
 			  struct ckpt_step_arrays **ret_arrays)
 {
+	return ckpt_step_arrays_read_until(step, m, path, NULL, ret_arrays);
+}
+
+int ckpt_step_arrays_read_until(struct ckpt_step *step, struct ckpt_manifest *m, const char *path,
+				struct ckpt_catalog_stop *stop, struct ckpt_step_arrays **ret_arrays)
+{
 	struct ckpt_step_arrays *a = ckpt_calloc(1, sizeof(*a));
 	int rc;
 
@@ -206,9 +227,13 @@ int ckpt_step_arrays_read(struct ckpt_step *step, struct ckpt_manifest *m, const
 	a->step = ckpt_step_ref(step);
 	a->m = ckpt_manifest_ref(m);
 	a->files = (struct ckpt_catalog_files){open_file, close_file, each_file, a};
+	a->stop = stop;
 	rc = ckpt_catalog_new(&a->catalog);
-	if (!rc)
+	if (!rc) {
+		ckpt_catalog_stop_by(a->catalog, stop);
 		rc = read_below(a, path);
+	}
+	a->stop = NULL; // who reads elements asks himself
 	if (rc)
 		ckpt_step_arrays_free(a);
 	else

@@ -16,6 +16,9 @@ struct ckpt_step_arrays;
 // path: arrays of the files below it; "": all.
 int ckpt_step_arrays_read(struct ckpt_step *step, struct ckpt_manifest *m, const char *path,
 			  struct ckpt_step_arrays **ret_arrays);
+// The same, which stop ends with -EINTR; it lives as long as the arrays. NULL: none.
+int ckpt_step_arrays_read_until(struct ckpt_step *step, struct ckpt_manifest *m, const char *path,
+				struct ckpt_catalog_stop *stop, struct ckpt_step_arrays **ret_arrays);
 void ckpt_step_arrays_free(struct ckpt_step_arrays *a); // NULL is fine
 
 const struct ckpt_catalog *ckpt_step_arrays_catalog(const struct ckpt_step_arrays *a);
