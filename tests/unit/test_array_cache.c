@@ -324,6 +324,8 @@ static void change(struct ckpt_step *step, const char *path, const struct ckpt_a
 	ck_ok(ckpt_manifest_lookup(m, path, &index));
 	ckpt_manifest_entry(m, index, &e);
 	ck_ok(ckpt_attributes_set(step, m, &e, what, &starts));
+	if (starts)
+		ckpt_attributes_unwatch(step); // no thread publishes them here, and frees them then
 	ckpt_manifest_unref(m);
 }
 
