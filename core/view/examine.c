@@ -195,7 +195,9 @@ static int counts_of(const struct ckpt_findings *f, json_t *counts, uint64_t *tr
 	return 0;
 }
 
-static int put_into_words(const struct ckpt_findings *f, size_t arrays, bool elements, struct ckpt_examined *ret)
+// not_read: arrays whose elements were left out; 0: no array's, or all, as headers alone were read.
+static int put_into_words(const struct ckpt_findings *f, size_t arrays, bool elements, uint64_t not_read,
+			  struct ckpt_examined *ret)
 {
 	struct ckpt_examined e = {0};
 	json_t *counts, *first;
@@ -217,9 +219,10 @@ static int put_into_words(const struct ckpt_findings *f, size_t arrays, bool ele
 	if (!rc)
 		rc = add_words(f, false, first, &bytes);
 	e.json = ckpt_json_dump(rc ? NULL
-				   : json_pack("{s:I, s:O, s:O, s:b, s:s}", "arrays", (json_int_t)arrays, "counts",
-					       counts, "first", first, "healthy", !e.troubles, "looked",
-					       elements ? "elements" : "headers"),
+				   : json_pack("{s:I, s:O, s:O, s:b, s:s, s:o*}", "arrays", (json_int_t)arrays,
+					       "counts", counts, "first", first, "healthy", !e.troubles, "looked",
+					       elements ? "elements" : "headers", "not_read",
+					       not_read ? json_integer((json_int_t)not_read) : NULL),
 				JSON_COMPACT | JSON_SORT_KEYS);
 	json_decref(counts);
 	json_decref(first);
@@ -255,7 +258,7 @@ static uint64_t bytes_max(const struct ckpt_manifest *m)
 }
 
 static int find_all(const struct ckpt_examine *how, const struct ckpt_findings_side *now,
-		    const struct ckpt_findings_side *before, struct ckpt_findings *f)
+		    const struct ckpt_findings_side *before, struct ckpt_findings *f, uint64_t *ret_not_read)
 {
 	struct sides sides = {.now = now->catalog, .is = {.m = how->m}};
 	struct ckpt_findings_reading reading = {.go_on = how->go_on, .arg = how->arg, .bytes_max = bytes_max(how->m)};
@@ -271,6 +274,7 @@ static int find_all(const struct ckpt_examine *how, const struct ckpt_findings_s
 	}
 	if (!rc && how->elements)
 		rc = ckpt_findings_of_elements(f, now, before, &reading);
+	*ret_not_read = reading.not_read;
 	return rc;
 }
 
@@ -287,6 +291,7 @@ int ckpt_examine(const struct ckpt_examine *how, struct ckpt_examined *ret)
 	struct ckpt_step_arrays *arrays = NULL, *arrays_before = NULL;
 	struct ckpt_findings_side now, before;
 	struct ckpt_findings found = {0};
+	uint64_t not_read = 0;
 	int rc = ckpt_step_arrays_read_until(how->step, how->m, "", how->go_on ? &stop : NULL, &arrays);
 
 	*ret = (struct ckpt_examined){0};
@@ -300,9 +305,9 @@ int ckpt_examine(const struct ckpt_examine *how, struct ckpt_examined *ret)
 			before = side_of(how->before, arrays_before);
 	}
 	if (rc != -ENOMEM && rc != -EINTR)
-		rc = find_all(how, &now, arrays_before ? &before : NULL, &found);
+		rc = find_all(how, &now, arrays_before ? &before : NULL, &found, &not_read);
 	if (!rc && (ckpt_catalog_count(now.catalog) || found.count))
-		rc = put_into_words(&found, ckpt_catalog_count(now.catalog), how->elements, ret);
+		rc = put_into_words(&found, ckpt_catalog_count(now.catalog), how->elements, not_read, ret);
 	ckpt_findings_done(&found);
 	ckpt_step_arrays_free(arrays);
 	ckpt_step_arrays_free(arrays_before);

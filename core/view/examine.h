@@ -2,7 +2,7 @@
 //
 //	{"arrays": 12, "counts": {"nan": 1}, "first": ["nan model.safetensors:w: 1 of 3000 elements are NaN"], "healthy": false, "looked": "elements"}
 //
-// looked: "headers", or "elements" where these were read, too. first: CKPT_EXAMINED_MAX at most, in CKPT_EXAMINED_BYTES_MAX together, trouble first.
+// looked: "headers", or "elements" where these were read, too; of some arrays they were not: "not_read": 4, where there are some. first: CKPT_EXAMINED_MAX at most, in CKPT_EXAMINED_BYTES_MAX together, trouble first.
 //
 // Arrays are read up to some times the bytes of the step's files: a few bytes may be those of many arrays.
 // An array whose chunks are those of the step before is not read there: their ids say so, where both are sealed.

@@ -72,6 +72,23 @@ def with_nan(seed):
     return array
 
 
+def test_arrays_beyond_what_is_read_of_a_step_are_counted(mount, save, found):
+    """Some times the bytes of its files, and 256 MiB: a few bytes may be those of many arrays."""
+    size, count = 32 << 20, 20
+    row = {"dtype": "uint8", "shape": [size], "pieces": [{"file": "raw.bin", "offset": 0, "start": [0], "extent": [size]}]}
+
+    def write(top, arrays):
+        (top / "raw.bin").write_bytes(b"\x01" * size)
+        (top / "arrays.json").write_text(json.dumps({"arrays": [{"name": f"a{i}", **row} for i in range(arrays)]}))
+
+    save(1, lambda top: write(top, count))
+    save(2, lambda top: write(top, 2))
+    all_of_it = found(mount.path, 1)[1]
+    assert all_of_it["arrays"] == count and all_of_it["looked"] == "elements"
+    assert all_of_it["not_read"] == count - 16, "8 times 32 MiB, and 256 MiB, are those of 16 arrays"
+    assert "not_read" not in found(mount.path, 2)[1]
+
+
 def test_clean_steps_have_no_findings(mount, save_model, found, ckptfs):
     for n in range(CLEAN):
         save_model(n)
