@@ -4,17 +4,27 @@
 #include "core/base/util.h"
 #include "tools/array_export.h"
 #include "tools/arrival.h"
+#include "tools/convert_by.h"
 #include "tools/new_step.h"
 #include "tools/output.h"
 #include "tools/progress.h"
 #include "tools/stop.h"
+#include "tools/units.h"
 
 #include <fcntl.h>
 
-enum { KEY_FORCE = 0x200, KEY_MAP };
+#define HOST "--host-plugin" // of ourselves (convert_by.h), and in no help
+
+enum { KEY_FORCE = 0x200, KEY_MAP, KEY_EXEC, KEY_PLUGIN, KEY_TIMEOUT };
 
 static const struct argp_option options[] = {
 	{"map", KEY_MAP, "FILE", 0, "the rules, a file of JSON", 0},
+	{"exec", KEY_EXEC, "COMMAND", 0,
+	 "a command for /bin/sh, which gets the arrays on stdin and writes those of the new step to stdout; after "
+	 "--map",
+	 0},
+	{"plugin", KEY_PLUGIN, "FILE", 0, "a shared object that does the same, by its ckpt_convert()", 0},
+	{"timeout", KEY_TIMEOUT, "D", 0, "end COMMAND or plugin after this time; without it there is no limit", 0},
 	CKPT_ARRAY_EXPORT_OPTIONS,
 	{"force", KEY_FORCE, NULL, 0, "replace a step of this name; it goes to the trash in the same act", 0},
 	{0},
@@ -25,7 +35,13 @@ struct convert {
 	struct ckpt_new_step step;
 	const char *map;
 	struct ckpt_array_rules *rules;
+	struct ckpt_convert_by by;
 };
+
+static bool is_by(const struct convert *v)
+{
+	return v->by.exec || v->by.plugin;
+}
 
 static int on_option(int key, char *arg, void *input)
 {
@@ -38,6 +54,16 @@ static int on_option(int key, char *arg, void *input)
 	case KEY_MAP:
 		v->map = arg;
 		return 0;
+	case KEY_EXEC:
+		v->by.exec = arg;
+		return 0;
+	case KEY_PLUGIN:
+		v->by.plugin = arg;
+		return 0;
+	case KEY_TIMEOUT:
+		return ckpt_duration_parse(arg, &v->by.timeout_ns) || v->by.timeout_ns <= 0
+			       ? ckpt_usage(arg, "for example 90s or 2h", "no duration")
+			       : 0;
 	default:
 		return ckpt_array_export_option(&v->of, key, arg);
 	}
@@ -72,14 +98,14 @@ static int fill(void *arg, int dirfd)
 	int rc;
 
 	ckpt_progress_start("converting", v->of.of.bytes, 1);
-	rc = ckpt_array_export_write(&v->of, dirfd);
+	rc = is_by(v) ? ckpt_convert_by_write(&v->by, &v->of, dirfd) : ckpt_array_export_write(&v->of, dirfd);
 	ckpt_progress_stop();
 	return rc;
 }
 
 static int print(const struct convert *v)
 {
-	const struct ckpt_export *e = &v->of.of;
+	const struct ckpt_export *e = is_by(v) ? &v->by.out.of : &v->of.of;
 
 	if (ckpt_output.json)
 		ckpt_output_json(ckpt_need(json_pack("{s:o, s:s, s:I, s:I, s:I, s:O}", "step",
@@ -113,12 +139,29 @@ static int run(struct convert *v, const struct ckpt_operand *o)
 		return rc;
 	rc = ckpt_array_export_read(&v->of, &l, o, o->steps[0]);
 	if (!rc)
-		rc = ckpt_array_export_plan(&v->of);
+		rc = is_by(v) ? ckpt_convert_by_plan(&v->by, &v->of) : ckpt_array_export_plan(&v->of);
 	if (!rc)
 		rc = make(v);
+	ckpt_convert_by_done(&v->by);
 	ckpt_array_export_done(&v->of);
 	ckpt_listing_close(&l);
 	return rc;
+}
+
+static int check_words(const struct convert *v, const struct ckpt_operand *o)
+{
+	static const char usage[] = "usage: ckptfs convert [STORE] STEP NEW --map FILE";
+
+	if (o->count != 2)
+		return ckpt_usage("convert", usage, "wants one step and a name");
+	if (!v->map && !is_by(v))
+		return ckpt_usage("convert", usage, "wants a --map, an --exec or a --plugin");
+	if (v->by.exec && v->by.plugin)
+		return ckpt_usage("--plugin", "one after the other, by two steps", "stands beside --exec");
+	if (v->by.timeout_ns && !is_by(v))
+		return ckpt_usage("--timeout", "for example --exec 'python3 convert.py' --timeout 2h",
+				  "stands without --exec and --plugin");
+	return 0;
 }
 
 int ckpt_verb_convert(int argc, char **argv)
@@ -141,11 +184,16 @@ int ckpt_verb_convert(int argc, char **argv)
 		       "   {\"cast\": \"GLOB\", \"dtype\": \"bfloat16\"},\n"
 		       "   {\"pad\": \"NAME\", \"shape\": [16, 8]}]\n\n"
 		       "--only and --not choose before the rules, --dtype is applied after them. ckptfs(7) says more "
-		       "of "
-		       "each rule.\n\n"
+		       "of each rule.\n\n"
+		       "COMMAND is a program of your own. It gets the arrays, as the rules left them, on its stdin in "
+		       "the "
+		       "form of a .safetensors file, and writes such a file to its stdout. It runs as you, and the new "
+		       "step is made only if it ends with 0 and its output is whole. A plugin does the same without "
+		       "parsing: <ckptfs_convert.h> says how.\n\n"
 		       "Examples:\n"
 		       "  ckptfs convert /ckpt 1000 1000-hf --map to-hf.json --format safetensors\n"
-		       "  ckptfs convert s3://bucket/run42 latest serving --map rules.json --only 'model.**'",
+		       "  ckptfs convert s3://bucket/run42 latest serving --map rules.json --only 'model.**'\n"
+		       "  ckptfs convert /ckpt 1000 1000-int8 --exec 'python3 quantise.py' --timeout 2h",
 		.options = options,
 		.option = on_option,
 		.operands_min = 2,
@@ -157,22 +205,22 @@ int ckpt_verb_convert(int argc, char **argv)
 	struct ckpt_operand o;
 	int rc;
 
+	if (argc == 3 && !strcmp(argv[1], HOST))
+		return ckpt_convert_host(argv[2]);
 	ckpt_array_export_begin(&v.of);
 	ckpt_verb_parse(&syntax, argc, argv, &v, &words);
 	rc = ckpt_operand_take(&words, &o);
 	if (rc)
 		return rc;
-	if (o.count == 2 && v.map) {
+	rc = check_words(&v, &o);
+	if (!rc) {
 		name = ckpt_operand_new_name(&o, 1, words.at[words.count - 1]);
 		v.step.store = o.store;
 		v.step.name = name;
-		rc = read_rules(&v);
-		if (!rc)
-			rc = run(&v, &o);
-	} else {
-		rc = ckpt_usage("convert", "usage: ckptfs convert [STORE] STEP NEW --map FILE",
-				v.map ? "wants one step and a name" : "wants a --map");
+		rc = v.map ? read_rules(&v) : 0;
 	}
+	if (!rc)
+		rc = run(&v, &o);
 	ckpt_array_export_done(&v.of);
 	ckpt_array_rules_free(v.rules);
 	ckpt_operand_done(&o);

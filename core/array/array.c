@@ -231,6 +231,15 @@ int ckpt_arrays_read(const char *name, const struct ckpt_source *s, struct ckpt_
 	return 0;
 }
 
+int ckpt_safetensors_bytes(const struct ckpt_source *s, uint64_t *ret_bytes)
+{
+	struct ckpt_arrays *a = calloc(1, sizeof(*a));
+	int rc = a ? ckpt_arrays_safetensors_bytes(a, s, ret_bytes) : -ENOMEM;
+
+	ckpt_arrays_free(a);
+	return rc;
+}
+
 void ckpt_arrays_free(struct ckpt_arrays *a)
 {
 	if (!a)

@@ -76,6 +76,10 @@ struct ckpt_arrays;
 int ckpt_arrays_read(const char *name, const struct ckpt_source *s, struct ckpt_arrays **ret_arrays);
 void ckpt_arrays_free(struct ckpt_arrays *a);
 
+// A .safetensors file that is still arriving: the bytes that it has when it is whole. The source has its header at least. -EINVAL: it breaks a
+// rule; -ENOMEM, or what the source says. Arrays that overlap are found by ckpt_arrays_read() alone.
+int ckpt_safetensors_bytes(const struct ckpt_source *s, uint64_t *ret_bytes);
+
 // In the order of their bytes in the file.
 size_t ckpt_arrays_count(const struct ckpt_arrays *a);
 void ckpt_arrays_get(const struct ckpt_arrays *a, size_t i, struct ckpt_array *ret_array);

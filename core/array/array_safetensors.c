@@ -251,10 +251,9 @@ static int take_members(struct header *h)
 	return !rc && piece < end ? take_piece(h, piece, end) : rc;
 }
 
-int ckpt_arrays_safetensors(struct ckpt_arrays *a, const struct ckpt_source *s)
+static int read_header(struct header *h, const struct ckpt_source *s)
 {
 	CLEANUP_FREE char *text = NULL;
-	struct header h = {.arrays = a, .file_bytes = s->bytes};
 	uint8_t head[8];
 	uint64_t len;
 	int rc = ckpt_source_read(s, 0, head, sizeof(head));
@@ -268,11 +267,32 @@ int ckpt_arrays_safetensors(struct ckpt_arrays *a, const struct ckpt_source *s)
 	rc = text ? ckpt_source_read(s, sizeof(head), text, (size_t)len) : -ENOMEM;
 	if (rc)
 		return rc;
-	h.text = text;
-	h.len = (size_t)len;
-	h.data = sizeof(head) + len;
+	h->text = text;
+	h->len = (size_t)len;
+	h->data = sizeof(head) + len;
 	text[len] = '\0';
-	rc = take_members(&h);
+	rc = *text == '{' ? take_members(h) : -EINVAL;
+	h->text = NULL;
+	return rc;
+}
+
+int ckpt_arrays_safetensors(struct ckpt_arrays *a, const struct ckpt_source *s)
+{
+	struct header h = {.arrays = a, .file_bytes = s->bytes};
+	int rc = read_header(&h, s);
+
 	// None over another, which is looked at with all: so there is no hole either.
 	return rc ? rc : h.tensor_bytes == s->bytes - h.data ? 0 : -EINVAL;
+}
+
+int ckpt_arrays_safetensors_bytes(struct ckpt_arrays *a, const struct ckpt_source *s, uint64_t *ret_bytes)
+{
+	struct header h = {.arrays = a, .file_bytes = INT64_MAX};
+	int rc = read_header(&h, s);
+
+	if (!rc && h.tensor_bytes > INT64_MAX - h.data)
+		rc = -EINVAL;
+	if (!rc)
+		*ret_bytes = h.data + h.tensor_bytes;
+	return rc;
 }

@@ -17,7 +17,7 @@ FILES = {
     "usr/share/man/man1/ckptfs.1", "usr/share/man/man5/ckptfs-format.5", "usr/share/man/man5/ckptfs-policy.5",
     "usr/share/man/man7/ckptfs.7", "usr/share/man/man7/ckptfs-remote.7", "usr/share/man/man7/ckptfs-steps.7", "usr/share/man/man8/mount.fuse.ckptfs.8",
     "usr/share/doc/ckptfs/README.md", "usr/share/doc/ckptfs/LICENSE", "usr/share/doc/ckptfs/copyright",
-    "usr/include/ckptfs.h", "usr/lib/libckptfs.so", "usr/lib/libckptfs.so.1", "usr/lib/libckptfs.so.1.0.0", "usr/lib/pkgconfig/ckptfs.pc", "usr/lib/cmake/ckptfs/ckptfs-config.cmake",
+    "usr/include/ckptfs.h", "usr/include/ckptfs_convert.h", "usr/lib/libckptfs.so", "usr/lib/libckptfs.so.1", "usr/lib/libckptfs.so.1.0.0", "usr/lib/pkgconfig/ckptfs.pc", "usr/lib/cmake/ckptfs/ckptfs-config.cmake",
     "usr/lib/cmake/ckptfs/ckptfs-config-version.cmake",
     "usr/bin/ckptfs-cuda-bench", "usr/include/ckptfs_cuda.h", "usr/lib/libckptfs_cuda.so", "usr/lib/libckptfs_cuda.so.1", "usr/lib/libckptfs_cuda.so.1.0.0",
     "usr/lib/pkgconfig/ckptfs-cuda.pc"}

@@ -464,7 +464,7 @@ TABLE = [
         "row->offset < end", "(row->offset < end && !end)", ("test_array_safetensors",)),
     Row("shape-that-wraps-to-nothing", "core/array/array.c:ckpt_array_elements",
         "__builtin_mul_overflow(product, shape[i], &product) || product", "(product *= shape[i])", ("test_array", "test_array_safetensors")),
-    Row("header-of-any-length", "core/array/array_safetensors.c:ckpt_arrays_safetensors",
+    Row("header-of-any-length", "core/array/array_safetensors.c:read_header",
         "|| len > CKPT_ARRAY_HEADER_MAX", "", ("test_array_safetensors",)),
     Row("gc-believes-memory", "core/gc/gc.c:look_and_remove",
         "ckpt_gc_mark_strangers(g)", "0", ("test_gc", GC_FAULTS)),
