@@ -223,6 +223,59 @@ CKPT_PUBLIC int ckpt_array_set_find(const struct ckpt_array_set *set, const char
 CKPT_PUBLIC int ckpt_array_set_read(struct ckpt_array_set *set, size_t i, const uint64_t *start, const uint64_t *extent,
 				    void *into);
 
+// --- Formats of a program's own ------------------------------------------------------------------------------------------------
+
+// A file of a step, while the arrays of a set are looked for. It lives as long as the call.
+struct ckpt_format_file;
+
+// Both are called by the thread that opens a set, for one file after the other, and may call ckpt_format_*() of that file.
+struct ckpt_format_ops {
+	// 1: the file is of this format; 0: it is not.
+	int (*probe)(void *arg, struct ckpt_format_file *file);
+	// Adds the arrays that the file has: 0. After -EINVAL, as of ckpt_format_refuse(), the file has none and other files stay; any other
+	// -errno fails the opening.
+	int (*read)(void *arg, struct ckpt_format_file *file);
+	void *arg;
+};
+
+// From now on sets are opened with it; verbs and mounts, which are other processes, do not know it. Registered formats are asked before ours, the one that came
+// last first. It stays to the end of the process. name: [A-Za-z0-9._-]+, 63 bytes at most; version: from 1. -EINVAL; -EEXIST: this name has this version (ours
+// have version 1); -ENOSPC: there are 64.
+CKPT_PUBLIC int ckpt_format_register(const char *name, unsigned version, const struct ckpt_format_ops *ops);
+// action: "read" or "write"; version 0: any. 0: there is one. -ENOENT: why (or NULL, 0) names the three, and lists what is registered.
+CKPT_PUBLIC int ckpt_format_find(const char *action, const char *name, unsigned version, char *why, size_t why_bytes);
+
+CKPT_PUBLIC const char *ckpt_format_path(const struct ckpt_format_file *file); // in the step
+CKPT_PUBLIC uint64_t ckpt_format_bytes(const struct ckpt_format_file *file);
+// All of these bytes. -ENODATA: it does not have them; -EIO ...
+CKPT_PUBLIC int ckpt_format_read(struct ckpt_format_file *file, uint64_t offset, void *into, size_t len);
+
+struct ckpt_format_array {
+	const char *name;
+	const char *tree;  // NULL: the path of the file
+	const char *dtype; // as struct ckpt_array_info has it; NULL: not known
+	const char *why;   // its elements cannot be read, and why; NULL: they can
+	const uint64_t *shape;
+	unsigned ndim; // at most 32
+	int big_endian;
+};
+
+// A part of an array: a box of it in C order, or by strides.
+struct ckpt_format_piece {
+	const char *path;               // in the step, a file below the directory of this one; NULL: this file
+	uint64_t offset;                // of its first element
+	const uint64_t *start, *extent; // NULL and NULL: the whole array
+	const uint64_t *strides;        // in elements; NULL: C order
+};
+
+// Strings and numbers are copied. -EINVAL: a name, dtype or shape that no array has.
+CKPT_PUBLIC int ckpt_format_add(struct ckpt_format_file *file, const struct ckpt_format_array *array);
+// Of the array that was added last. -EINVAL: it has no elements, or the box is not in it. One that lies outside of its file gives the array
+// its `why`.
+CKPT_PUBLIC int ckpt_format_add_piece(struct ckpt_format_file *file, const struct ckpt_format_piece *piece);
+// The file breaks a rule, as `ckptfs check` would say it of other formats. Returns -EINVAL, or -ENOMEM.
+CKPT_PUBLIC int ckpt_format_refuse(struct ckpt_format_file *file, const char *field, const char *reason);
+
 // --- Loading by a template ----------------------------------------------------------------------------------------------
 
 // The fate of an array whose shape is not the one that is wanted. The first that holds is taken.
@@ -256,7 +309,9 @@ struct ckpt_array_request {
 	const uint64_t *extent;
 	void *into; // the first element of the box; NULL: nothing is read, and the result says how it would be
 	const int64_t *strides; // of `into`, in bytes, one for each dimension; NULL: packed in C order
-	uint64_t reserved[2];   // 0
+	// Elements [flat_start, flat_start + flat_count) of the box in C order, as Megatron's flattened_range; 0 and 0: all of it. `into` and strides have
+	// one dimension then.
+	uint64_t flat_start, flat_count;
 };
 
 // Reads them, `at_once` at the same time by threads that end with the call: at most 32, and 0 is the processors, at most 8.
@@ -265,7 +320,7 @@ struct ckpt_array_request {
 // the program's own memory: eFormer's chunk_size is so many requests for each call. While there are threads, the
 // caller's takes no signals. No two requests may have memory in common. results[i]: an enum ckpt_fitted, or -errno, by which others are not
 // stopped. The result is that of the first that failed, or 0: as of ckpt_array_set_read(), and -ENOENT, -EEXIST: of the
-// name; -ERANGE: its shape, or the box; -ENOTSUP: it cannot be read, or not as this dtype; -EINVAL: a request is not of
+// name; -ERANGE: its shape, the box, or the flat range; -ENOTSUP: it cannot be read, or not as this dtype; -EINVAL: a request is not of
 // that form, or has another rank than the array. PADDED: a box that has nothing of the array is -ERANGE.
 CKPT_PUBLIC int ckpt_array_set_read_many(struct ckpt_array_set *set, const struct ckpt_array_request *requests,
 					 size_t count, unsigned at_once, int *results);

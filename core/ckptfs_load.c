@@ -32,7 +32,7 @@ static_assert((int)CKPT_STRICT_LOG_ALL == (int)CKPT_NAMES_LOG_ALL &&
 // -EINVAL: it is not of the form that the header says.
 static int wanted_of(const struct ckpt_array_request *r, struct ckpt_match_wanted *ret_wanted)
 {
-	if (!r->name || r->shapes >= CKPT_MATCH_RULES || !r->start != !r->extent || r->reserved[0] || r->reserved[1] ||
+	if (!r->name || r->shapes >= CKPT_MATCH_RULES || !r->start != !r->extent || (r->flat_start && !r->flat_count) ||
 	    (r->shape && r->ndim > CKPT_ARRAY_DIMS_MAX))
 		return -EINVAL;
 	*ret_wanted = (struct ckpt_match_wanted){.name = r->name,
@@ -41,7 +41,9 @@ static int wanted_of(const struct ckpt_array_request *r, struct ckpt_match_wante
 						 .ndim = r->ndim,
 						 .rule = (enum ckpt_match_rule)r->shapes,
 						 .start = r->start,
-						 .extent = r->extent};
+						 .extent = r->extent,
+						 .flat_start = r->flat_start,
+						 .flat_count = r->flat_count};
 	return 0;
 }
 
@@ -84,6 +86,23 @@ static void end_decoding(struct reading *of, uint64_t bytes)
 	pthread_cond_broadcast(&of->changed);
 }
 
+static int fill(struct ckpt_gather *g, const struct ckpt_array_request *r, const struct ckpt_array_info *info,
+		const struct ckpt_match_one *one)
+{
+	const struct ckpt_fill f = {.fit = one->fit,
+				    .from = one->from,
+				    .to = one->to,
+				    .ndim = r->shape ? r->ndim : info->ndim,
+				    .shape = r->shape ? r->shape : info->shape,
+				    .found = info->shape,
+				    .start = r->start,
+				    .extent = r->extent,
+				    .into = r->into,
+				    .strides = r->strides};
+
+	return r->flat_count ? ckpt_fill_flat(g, &f, r->flat_start, r->flat_count) : ckpt_fill_box(g, &f);
+}
+
 static int read_one(struct reading *of, const struct ckpt_array_request *r)
 {
 	struct ckpt_array_set *set = of->set;
@@ -101,7 +120,7 @@ static int read_one(struct reading *of, const struct ckpt_array_request *r)
 	if (rc || !r->into || one.fit == CKPT_FIT_KEPT)
 		return rc ? rc : (int)one.fit;
 	info = ckpt_array_set_at(set, one.at);
-	if (r->strides && !r->shape && r->ndim != info->ndim)
+	if (r->strides && !r->shape && !r->flat_count && r->ndim != info->ndim)
 		return -EINVAL;
 	rc = ckpt_array_set_take(set, one.at, &g);
 	if (rc)
@@ -110,16 +129,7 @@ static int read_one(struct reading *of, const struct ckpt_array_request *r)
 		decoding = decoding_of(g, &one);
 		begin_decoding(of, decoding);
 	}
-	rc = ckpt_fill_box(g, &(struct ckpt_fill){.fit = one.fit,
-						  .from = one.from,
-						  .to = one.to,
-						  .ndim = r->shape ? r->ndim : info->ndim,
-						  .shape = r->shape ? r->shape : info->shape,
-						  .found = info->shape,
-						  .start = r->start,
-						  .extent = r->extent,
-						  .into = r->into,
-						  .strides = r->strides});
+	rc = fill(g, r, info, &one);
 	ckpt_array_set_give(set, one.at, g);
 	if (decoding)
 		end_decoding(of, decoding);

@@ -19,6 +19,13 @@ static const struct ckpt_catalog_format *const formats[] = {
 	&ckpt_catalog_msgpack, &ckpt_catalog_orbax, &ckpt_catalog_eformer,      &ckpt_catalog_structure,
 };
 
+const struct ckpt_format *(*_Atomic ckpt_catalog_registered)(struct ckpt_catalog_reading *r);
+
+const char *ckpt_catalog_format_name(size_t i)
+{
+	return i < ARRAY_LEN(formats) ? formats[i]->name : NULL;
+}
+
 const char *ckpt_piece_codec_name(enum ckpt_piece_codec codec)
 {
 	static const char *const names[CKPT_PIECE_CODECS] = {
@@ -480,7 +487,9 @@ static const struct ckpt_catalog_format *find_format(const struct ckpt_catalog_r
 
 static int read_file(struct ckpt_catalog_reading *r)
 {
-	const struct ckpt_catalog_format *format;
+	const struct ckpt_catalog_format *format = NULL;
+	const struct ckpt_format *(*find)(struct ckpt_catalog_reading *) = ckpt_catalog_registered;
+	const struct ckpt_format *registered;
 	struct ckpt_catalog before = *r->catalog;
 	int rc, taken;
 
@@ -488,12 +497,17 @@ static int read_file(struct ckpt_catalog_reading *r)
 	rc = ckpt_source_read(&r->source, 0, r->head, r->head_len);
 	if (rc)
 		return rc;
-	format = find_format(r);
-	rc = format ? format->read(r) : 0;
+	registered = find ? find(r) : NULL;
+	if (registered)
+		r->format = registered->name;
+	else
+		format = find_format(r);
+	rc = registered ? registered->read(registered->arg, r) : format ? format->read(r) : 0;
 	if (!rc)
 		return 0;
 	if (rc == -EINVAL && r->catalog->fault_count == before.fault_count)
-		rc = ckpt_catalog_refuse(r, format->name, "it breaks a rule of its format");
+		rc = ckpt_catalog_refuse(r, registered ? registered->name : format->name,
+					 "it breaks a rule of its format");
 	taken = ckpt_catalog_take_back(r, &before);
 	return rc == -EINVAL ? taken : rc;
 }

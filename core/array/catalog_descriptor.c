@@ -55,24 +55,22 @@ static enum ckpt_dtype dtype_of(const char *name)
 	return name ? ckpt_torch_dtype(name, strlen(name)) : CKPT_DTYPE_NONE;
 }
 
-// Bytes from the first element to the last; false: they are more than any file has.
-static bool span_of(const struct reading *r, const struct ckpt_piece *p, uint64_t *ret_bytes)
+bool ckpt_piece_span(const struct ckpt_piece *p, unsigned ndim, enum ckpt_dtype dtype, uint64_t *ret_bytes)
 {
 	uint64_t last = 0, more;
 
 	*ret_bytes = 0;
-	for (unsigned i = 0; i < r->entry.ndim; i++) {
+	for (unsigned i = 0; i < ndim; i++) {
 		if (!p->extent[i])
 			return true;
 		if (__builtin_mul_overflow(p->extent[i] - 1, p->strides[i], &more) ||
 		    __builtin_add_overflow(last, more, &last))
 			return false;
 	}
-	return last < UINT64_MAX &&
-	       !__builtin_mul_overflow(last + 1, (uint64_t)ckpt_dtype_width(r->entry.dtype), ret_bytes);
+	return last < UINT64_MAX && !__builtin_mul_overflow(last + 1, (uint64_t)ckpt_dtype_width(dtype), ret_bytes);
 }
 
-static void order_c(const struct ckpt_piece *p, unsigned ndim, uint64_t *strides)
+void ckpt_piece_order(const struct ckpt_piece *p, unsigned ndim, uint64_t *strides)
 {
 	uint64_t step = 1;
 
@@ -102,7 +100,7 @@ static bool take_box(const struct reading *r, const json_t *json, struct ckpt_pi
 	for (unsigned i = 0; i < ndim; i++)
 		if (start[i] > r->entry.shape[i] || extent[i] > r->entry.shape[i] - start[i])
 			return false;
-	order_c(p, ndim, strides);
+	ckpt_piece_order(p, ndim, strides);
 	return !steps || (take_numbers(steps, strides, &c) && c == ndim);
 }
 
@@ -148,7 +146,7 @@ static int add_piece(struct reading *r, const json_t *json)
 		return add_flat(r, flat, file, &p);
 	if (!take_box(r, json, &p, start, extent, strides))
 		r->why = "the box of a piece is none of its shape";
-	else if (!span_of(r, &p, &p.bytes) || !is_in_file(file, &p))
+	else if (!ckpt_piece_span(&p, r->entry.ndim, r->entry.dtype, &p.bytes) || !is_in_file(file, &p))
 		r->why = CKPT_WHY_OUTSIDE;
 	return r->why ? 0 : ckpt_catalog_add_piece(r->catalog, &p);
 }

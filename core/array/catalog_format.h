@@ -15,7 +15,8 @@ struct ckpt_catalog_reading {
 	struct ckpt_source source;
 	uint8_t head[CKPT_CATALOG_HEAD]; // its first bytes, zeros behind the end
 	size_t head_len;
-	uint64_t spent; // see ckpt_catalog_spend()
+	uint64_t spent;     // see ckpt_catalog_spend()
+	const char *format; // a registered one (formats.h) that reads it
 };
 
 // One format. Both are required. probe() neither blocks nor fails.
@@ -26,6 +27,19 @@ struct ckpt_catalog_format {
 	// added when it fails is taken back.
 	int (*read)(struct ckpt_catalog_reading *r);
 };
+
+// One that a program has registered (formats.h). As above, with its own argument; probe() may block.
+struct ckpt_format {
+	const char *name; // [A-Za-z0-9._-]+
+	unsigned version; // from 1
+	bool (*probe)(void *arg, struct ckpt_catalog_reading *r);
+	int (*read)(void *arg, struct ckpt_catalog_reading *r);
+	void *arg;
+};
+// The registered format of the file that is read, or NULL; looked for before ours. Set once, by formats.c: NULL until there is one.
+extern const struct ckpt_format *(*_Atomic ckpt_catalog_registered)(struct ckpt_catalog_reading *r);
+
+const char *ckpt_catalog_format_name(size_t i); // of ours; NULL: there are not so many
 
 extern const struct ckpt_catalog_format ckpt_catalog_npy, ckpt_catalog_safetensors, ckpt_catalog_zip,
 	ckpt_catalog_torch_legacy, ckpt_catalog_gguf, ckpt_catalog_dcp, ckpt_catalog_zarr2, ckpt_catalog_zarr3,
@@ -62,6 +76,10 @@ int ckpt_catalog_add_piece(struct ckpt_catalog_reading *r, const struct ckpt_pie
 // that takes, two for each axis at most. The box is that of the piece; start NULL: the whole array. -EINVAL also: they are not in the box.
 int ckpt_catalog_add_flat(struct ckpt_catalog_reading *r, const struct ckpt_piece *piece, uint64_t first,
 			  uint64_t count);
+// Bytes from the first element of a piece to its last, by its strides; false: they are more than any file has.
+bool ckpt_piece_span(const struct ckpt_piece *p, unsigned ndim, enum ckpt_dtype dtype, uint64_t *ret_bytes);
+// The strides of a piece whose box is stored in C order.
+void ckpt_piece_order(const struct ckpt_piece *p, unsigned ndim, uint64_t *strides);
 // Why the array that was added last cannot be read as elements; its pieces, if it has some, stay. 0, -EINVAL, -ENOMEM.
 int ckpt_catalog_note(struct ckpt_catalog_reading *r, const char *format, ...) __attribute__((format(printf, 2, 3)));
 

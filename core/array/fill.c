@@ -244,3 +244,74 @@ int ckpt_fill_box(struct ckpt_gather *g, const struct ckpt_fill *fill)
 	free(f.cast);
 	return rc;
 }
+
+// --- A flat range -------------------------------------------------------------------------------------------------------------
+
+struct flat {
+	struct ckpt_gather *gather;
+	struct ckpt_fill box;
+	uint64_t start[CKPT_ARRAY_DIMS_MAX], extent[CKPT_ARRAY_DIMS_MAX]; // of the part that is read now
+	int64_t strides[CKPT_ARRAY_DIMS_MAX];
+	uint64_t step[CKPT_ARRAY_DIMS_MAX]; // elements of the box from one index of a dimension to the next
+};
+
+// The part from element `first` of the box on, of `left` elements or fewer: whole steps of the first dimension on which the range has any. *ret_count: its
+// elements.
+static void choose_part(struct flat *f, const uint64_t *extent, uint64_t first, uint64_t left, uint64_t *ret_count)
+{
+	unsigned ndim = f->box.ndim, cut = 0;
+
+	while (cut + 1 < ndim && (first % f->step[cut] || left < f->step[cut]))
+		cut++;
+	*ret_count = 1;
+	for (unsigned k = 0; k < ndim; k++) {
+		uint64_t index = first / f->step[k] % extent[k];
+
+		f->start[k] = (f->box.start ? f->box.start[k] : 0) + (k <= cut ? index : 0);
+		f->extent[k] = k < cut ? 1 : k > cut ? extent[k] : MIN(left / f->step[k], extent[k] - index);
+		*ret_count *= f->extent[k];
+	}
+}
+
+static int fill_parts(struct flat *f, const uint64_t *extent, uint64_t first, uint64_t count, uint8_t *into,
+		      int64_t step)
+{
+	struct ckpt_fill part = f->box;
+	uint64_t done = 0, now;
+	int rc = 0;
+
+	part.start = f->start;
+	part.extent = f->extent;
+	part.strides = f->strides;
+	for (; done < count && !rc; done += now) {
+		choose_part(f, extent, first + done, count - done, &now);
+		part.into = into + (int64_t)done * step;
+		rc = ckpt_fill_box(f->gather, &part);
+	}
+	return rc;
+}
+
+int ckpt_fill_flat(struct ckpt_gather *g, const struct ckpt_fill *fill, uint64_t first, uint64_t count)
+{
+	const uint64_t *extent = fill->start ? fill->extent : fill->shape;
+	int64_t step = fill->strides ? *fill->strides : (int64_t)ckpt_dtype_width(fill->to), bytes;
+	struct flat f = {.gather = g, .box = *fill};
+	uint64_t elements = 1;
+
+	if (fill->ndim > CKPT_ARRAY_DIMS_MAX)
+		return -ERANGE;
+	for (unsigned k = fill->ndim; k-- > 0;) {
+		f.step[k] = elements;
+		if (__builtin_mul_overflow(elements, extent[k], &elements))
+			return -EFBIG;
+	}
+	if (first > elements || count > elements - first)
+		return -ERANGE;
+	for (unsigned k = 0; k < fill->ndim && count; k++)
+		if (__builtin_mul_overflow(step, f.step[k], &f.strides[k]) ||
+		    __builtin_mul_overflow(step, elements, &bytes))
+			return -EFBIG;
+	if (!fill->ndim) // a scalar is a range of one
+		return count ? ckpt_fill_box(g, fill) : 0;
+	return fill_parts(&f, extent, first, count, fill->into, step);
+}

@@ -1,6 +1,7 @@
 // Elements of an array in the memory of a program: as another type, with strides of its own, and padded or reshaped as match.h says.
 //
-//	ckpt_fill_box()  reads the box of the wanted array that `start` and `extent` name into `into`
+//	ckpt_fill_box()   reads the box of the wanted array that `start` and `extent` name into `into`
+//	ckpt_fill_flat()  the same of a range of the box, whose elements follow each other in C order
 //
 // Elements that lie as they are wanted are read in place. Others go by way of a buffer, a slab at a time. Its size
 // is CKPT_FILL_BYTES, and CKPT_FILL_DECODED_BYTES for pieces with codecs, so that not every slab decodes the same pieces.
@@ -28,3 +29,6 @@ struct ckpt_fill {
 };
 
 int ckpt_fill_box(struct ckpt_gather *g, const struct ckpt_fill *fill);
+// Elements [first, first + count) of the box, as boxes: two for each dimension at most. strides: NULL, or one number, from one element to the next.
+// -ERANGE: they are not in the box.
+int ckpt_fill_flat(struct ckpt_gather *g, const struct ckpt_fill *fill, uint64_t first, uint64_t count);

@@ -183,6 +183,21 @@ static int fit_box(const struct ckpt_catalog_array *a, const struct ckpt_match_w
 	return 0;
 }
 
+static int fit_flat(const struct ckpt_catalog_array *a, const struct ckpt_match_wanted *w, struct ckpt_match_one *one,
+		    char **ret_why)
+{
+	const uint64_t *extent = w->start ? w->extent : w->shape ? w->shape : a->shape;
+	unsigned ndim = w->shape || w->start ? w->ndim : a->ndim;
+	uint64_t elements;
+
+	if (!w->flat_count || (count_of(extent, ndim, &elements) && w->flat_start <= elements &&
+			       w->flat_count <= elements - w->flat_start))
+		return 0;
+	one->rc = -ERANGE;
+	return say(ret_why, "the flat range [%" PRIu64 ", +%" PRIu64 ") of %s is not in its box", w->flat_start,
+		   w->flat_count, w->name);
+}
+
 // --- One array --------------------------------------------------------------------------------------------------------------
 
 static enum ckpt_dtype dtype_called(const char *name)
@@ -243,6 +258,8 @@ int ckpt_match_one(const struct ckpt_catalog *c, const struct ckpt_names *names,
 		rc = fit_shape(&a, wanted, one, ret_why);
 	if (!rc && !one->rc)
 		rc = fit_box(&a, wanted, one, ret_why);
+	if (!rc && !one->rc)
+		rc = fit_flat(&a, wanted, one, ret_why);
 	return rc;
 }
 

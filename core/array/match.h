@@ -67,11 +67,12 @@ struct ckpt_match_wanted {
 	const uint64_t *shape; // NULL: the catalog's
 	unsigned ndim;         // of shape, start and extent; not looked at without them
 	enum ckpt_match_rule rule;
-	const uint64_t *start, *extent; // a box of the wanted array; NULL: all of it
+	const uint64_t *start, *extent;  // a box of the wanted array; NULL: all of it
+	uint64_t flat_start, flat_count; // a range of the box in C order; 0 and 0: all of it
 };
 
 struct ckpt_match_one {
-	int rc; // 0; -ENOENT, -EEXIST: of the name; -ERANGE: of the shape or the box; -EINVAL: the box has another rank; -ENOTSUP: no such elements, or no such cast
+	int rc; // 0; -ENOENT, -EEXIST: of the name; -ERANGE: of the shape, the box or the range; -EINVAL: the box has another rank; -ENOTSUP: no such elements, or no such cast
 	size_t at; // the array of the catalog, unless fit is KEPT or ABSENT without one
 	enum ckpt_match_fit fit;
 	enum ckpt_dtype from, to;

@@ -4,6 +4,7 @@ import os
 import re
 import shutil
 import signal
+import struct
 import subprocess
 import threading
 import time
@@ -155,6 +156,38 @@ def test_example_makes_a_store_where_there_is_none(examples, environment, scratc
     (scratch / "full/f").touch()
     for place in (scratch / "full", "/dev/null", scratch / "no/such"):
         assert subprocess.run([examples["save"], place, "1"], env=environment, capture_output=True, stdin=subprocess.DEVNULL).returncode == 1
+
+
+@pytest.fixture(scope="module")
+def format_program(installed, library, tmp_path_factory):
+    return by_pkg_config(installed, library, "format", tmp_path_factory.mktemp("format"))
+
+
+def mine(version, shape, count):
+    return b"MINE" + struct.pack("<BB", version, len(shape)) + struct.pack(f"<{len(shape)}I", *shape) + struct.pack(f"<{count}f", *range(count))
+
+
+def test_format_of_a_program_is_read_as_ours_are(format_program, environment, store, ckptfs, scratch):
+    (scratch / "in").mkdir()
+    for name, data in {"a.mine": mine(1, (2, 3), 6), "b.mine": mine(2, (2, 3), 6), "cut.mine": mine(1, (2, 3), 5), "refused.mine": mine(1, (1,) * 9, 1), "short.mine": b"MINE\1\4", "other.mine": mine(3, (1,), 1), "huge.mine": mine(2, (4294967295,) * 8, 1)}.items():
+        (scratch / "in" / name).write_bytes(data)
+    (scratch / "in/ours.safetensors").write_bytes((60).to_bytes(8, "little") + b'{"x":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}}'.ljust(60) + struct.pack("<f", 7))
+    ckptfs("init", store)
+    ckptfs("save", store, scratch / "in", "1")
+    assert sorted(run(format_program, store, "1", env=environment).splitlines()) == sorted([
+        "a.mine mine mine 0 1 2 3 4 5", "b.mine mine mine 0 2 4 1 3 5", "cut.mine mine mine a piece lies outside of its file", "ours.safetensors x safetensors 7"])
+    assert [row["tree"] for row in ckptfs.json("arrays", store, "1")] == ["ours.safetensors"]  # a verb is another process
+
+
+def test_format_that_is_not_registered_is_named_with_those_that_are(format_program, environment):
+    def find(*words):
+        done = subprocess.run([format_program, "-", "-", "find", *words], env=environment, capture_output=True, text=True)
+        return done.stdout.strip()
+
+    assert find("read", "mine", "2") == find("read", "mine", "0") == find("read", "npy", "1") == find("write", "orbax", "1") == "found"
+    assert find("read", "mine", "3").startswith("no format is registered for (read, mine, 3); there are (read, npy, 1), ") and find("read", "mine", "3").endswith("(read, mine, 1), (read, mine, 2)")
+    assert find("write", "mine", "0").startswith("no format is registered for (write, mine, any version); there are (write, safetensors, 1)") and "mine, 1" not in find("write", "mine", "0")
+    assert find("load", "npy", "1") == "no format is registered for (load, npy, 1); the actions are read and write"
 
 
 # --- The calls --------------------------------------------------------------------------------------------------------

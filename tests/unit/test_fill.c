@@ -203,6 +203,62 @@ START_TEST(boxes_are_put_where_the_program_wants_them)
 }
 END_TEST
 
+// --- Flat ranges ------------------------------------------------------------------------------------------------------------
+
+// Element i of the box in C order.
+static void place(const struct trial *t, uint64_t i, uint64_t *at)
+{
+	for (unsigned k = 3; k-- > 0;) {
+		at[k] = t->start[k] + i % t->extent[k];
+		i /= t->extent[k];
+	}
+}
+
+START_TEST(flat_ranges_of_boxes_follow_each_other)
+{
+	srand(8);
+	for (unsigned round = 0; round < ROUNDS; round++) {
+		struct trial t = {.fill.fit = (enum ckpt_match_fit)_i};
+		uint64_t elements = 1, first, count, at[3];
+		unsigned width, gap = (unsigned)up_to(2);
+		uint8_t memory[9 * 9 * 9 * 16];
+		int64_t step;
+
+		for (unsigned k = 0; k < 3; k++) {
+			t.shape[k] = 1 + up_to(9);
+			t.start[k] = up_to(t.shape[k]);
+			t.extent[k] = 1 + up_to(t.shape[k] - t.start[k]);
+			elements *= t.extent[k];
+		}
+		make_found(&t);
+		first = up_to(elements + 1);
+		count = up_to(elements - first + 1);
+		t.fill.from = CKPT_DTYPE_F32;
+		t.fill.to = up_to(2) ? CKPT_DTYPE_F32 : CKPT_DTYPE_F64;
+		width = ckpt_dtype_width(t.fill.to);
+		step = width * (1 + (int64_t)gap);
+		t.fill.ndim = 3;
+		t.fill.shape = t.shape;
+		t.fill.found = t.found;
+		t.fill.start = t.start;
+		t.fill.extent = t.extent;
+		t.fill.strides = gap ? &step : NULL;
+		t.fill.into = memory;
+		memset(memory, GUARD, sizeof(memory));
+		ck_ok(ckpt_fill_flat(g, &t.fill, first, count));
+		for (uint64_t i = 0; i < count; i++) {
+			place(&t, first + i, at);
+			ck_assert_double_eq(number(t.fill.to, memory + (int64_t)i * step), wanted(&t, at));
+			memset(memory + (int64_t)i * step, GUARD, width);
+		}
+		for (size_t i = 0; i < sizeof(memory); i++)
+			ck_assert_uint_eq(memory[i], GUARD);
+		ck_assert_int_eq(ckpt_fill_flat(g, &t.fill, first, elements - first + 1), -ERANGE);
+		ck_assert_int_eq(ckpt_fill_flat(g, &t.fill, UINT64_MAX, 1), -ERANGE);
+	}
+}
+END_TEST
+
 // --- Sizes ------------------------------------------------------------------------------------------------------------------
 
 static const struct {
@@ -286,7 +342,9 @@ START_TEST(what_cannot_be_is_refused)
 	fill.to = CKPT_DTYPE_F32;
 	fill.shape = huge;
 	ck_assert_int_eq(ckpt_fill_box(g, &fill), -EFBIG);
+	ck_assert_int_eq(ckpt_fill_flat(g, &fill, 0, 1), -EFBIG);
 	fill.ndim = CKPT_ARRAY_DIMS_MAX + 1;
+	ck_assert_int_eq(ckpt_fill_flat(g, &fill, 0, 1), -ERANGE);
 	ck_assert_int_eq(ckpt_fill_box(g, &fill), -ERANGE);
 }
 END_TEST
@@ -298,6 +356,7 @@ static Suite *suite(void)
 
 	tcase_add_checked_fixture(all, NULL, teardown);
 	tcase_add_loop_test(all, boxes_are_put_where_the_program_wants_them, CKPT_FIT_SAME, CKPT_FIT_KEPT);
+	tcase_add_loop_test(all, flat_ranges_of_boxes_follow_each_other, CKPT_FIT_SAME, CKPT_FIT_KEPT);
 	tcase_add_loop_test(all, slabs_join_without_a_seam, 0, ARRAY_LEN(large));
 	tcase_add_test(all, one_element_and_none);
 	tcase_add_test(all, what_cannot_be_is_refused);

@@ -71,7 +71,8 @@ class ArrayRequest(ctypes.Structure):
         ("extent", POINTER(c_uint64)),
         ("into", c_void_p),
         ("strides", POINTER(c_int64)),
-        ("reserved", c_uint64 * 2),
+        ("flat_start", c_uint64),
+        ("flat_count", c_uint64),
     ]
 
 
