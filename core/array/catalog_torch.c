@@ -9,17 +9,19 @@
 #include "core/array/catalog_zero.h"
 
 #include "core/array/array_format.h"
+#include "core/base/utf8.h"
 #include "core/base/util.h"
 #include "core/limits.h"
 
 #include <stdio.h>
 
-#define DEPTH_MAX 256         // of values in each other
-#define VISITS_MAX (4u << 20) // of values on all paths
-#define VISIT_BYTES 256       // of a key, that cost as much as one more
-#define FLAGS_MAX 64          // of the metadata of a tensor
-#define WRAPS_MAX 8           // a parameter of a subclass of a tensor ...
-#define NAME_PART_MAX 32      // digits of a number
+#define DEPTH_MAX 256               // of values in each other
+#define VISITS_MAX (4u << 20)       // of values on all paths
+#define VISIT_BYTES 256             // of a key, that cost as much as one more
+#define FLAGS_MAX 64                // of the metadata of a tensor
+#define WRAPS_MAX 8                 // a parameter of a subclass of a tensor ...
+#define NAME_PART_MAX 32            // digits of a number
+#define LATIN1_BYTES_MAX (1u << 20) // of all arrays of a file whose bytes stand as text
 
 // --- dtypes -----------------------------------------------------------------------------------------------------------
 
@@ -376,20 +378,73 @@ static enum ckpt_dtype numpy_dtype(const struct ckpt_pickle *p, ckpt_value dtype
 	return ckpt_npy_number(code[0], strtoull(code + 1, NULL, 10));
 }
 
+// Protocol 2 has no opcode for bytes. Python writes the call _codecs.encode(TEXT, "latin1"), whose text has a character for each byte.
+// bytes has room for cap of them. False: it is no such call, or a character is no byte.
+static bool take_latin1(const struct ckpt_pickle *p, ckpt_value call, uint8_t *bytes, size_t cap, size_t *ret_len)
+{
+	ckpt_value arguments = ckpt_value_arguments(p, call);
+	const uint8_t *text;
+	size_t len, count = 0;
+
+	if (!ckpt_value_is_global(p, ckpt_value_callee(p, call), "_codecs encode") ||
+	    !ckpt_value_is_text(p, ckpt_value_at(p, arguments, 1), "latin1"))
+		return false;
+	text = (const uint8_t *)ckpt_value_text(p, ckpt_value_at(p, arguments, 0), &len);
+	if (!text)
+		return false;
+	for (size_t i = 0; i < len; count++) {
+		size_t step = ckpt_utf8_sequence(text + i, len - i);
+
+		if (count == cap || (step != 1 && (step != 2 || text[i] > 0xc3)))
+			return false;
+		bytes[count] = step == 1 ? text[i] : (uint8_t)(text[i] << 6 | (text[i + 1] & 0x3f));
+		i += step;
+	}
+	*ret_len = count;
+	return true;
+}
+
+// The bytes of such a call become the piece's own. 0: *ret_data, malloc'ed, has them. 1: it is no such call, or has more bytes. -ENOMEM.
+static int read_latin1(struct ckpt_torch *r, ckpt_value data, uint64_t bytes, struct ckpt_piece *piece,
+		       uint8_t **ret_data)
+{
+	CLEANUP_FREE uint8_t *plain = NULL;
+	size_t len;
+
+	if (!bytes || bytes > LATIN1_BYTES_MAX - r->latin1_bytes)
+		return 1;
+	plain = malloc((size_t)bytes);
+	if (!plain)
+		return -ENOMEM;
+	if (!take_latin1(r->pickle, data, plain, (size_t)bytes, &len))
+		return 1;
+	r->latin1_bytes += len;
+	piece->bytes = len;
+	piece->data = *ret_data = TAKE_PTR(plain);
+	return 0;
+}
+
 static int add_numpy(struct ckpt_torch *r, ckpt_value shape, ckpt_value dtype, bool fortran, ckpt_value data)
 {
 	const struct ckpt_pickle *p = r->pickle;
 	uint64_t numbers[CKPT_ARRAY_DIMS_MAX], strides[CKPT_ARRAY_DIMS_MAX], step = 1, elements;
 	struct ckpt_catalog_entry e = {.shape = numbers};
 	struct ckpt_piece piece = {.strides = fortran ? strides : NULL};
-	int rc;
+	CLEANUP_FREE uint8_t *plain = NULL;
+	int rc = 0;
 
 	if (!ckpt_value_sizes(p, shape, numbers, &e.ndim) || !ckpt_array_elements(numbers, e.ndim, &elements))
 		return add_unread(r, "its shape is not what NumPy writes");
 	e.dtype = numpy_dtype(p, dtype, &e.big_endian);
+	if (e.dtype && !ckpt_value_bytes(p, data, &piece.offset, &piece.bytes))
+		rc = elements > LATIN1_BYTES_MAX
+			     ? 1
+			     : read_latin1(r, data, elements * ckpt_dtype_width(e.dtype), &piece, &plain);
+	if (rc < 0)
+		return rc;
 	if (!e.dtype)
 		e.why = "its elements are no numbers";
-	else if (!ckpt_value_bytes(p, data, &piece.offset, &piece.bytes))
+	else if (rc)
 		e.why = "its bytes stand in the pickle as text";
 	else if (piece.bytes % ckpt_dtype_width(e.dtype) || piece.bytes / ckpt_dtype_width(e.dtype) != elements)
 		e.why = CKPT_WHY_SHORT;

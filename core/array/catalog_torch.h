@@ -31,6 +31,7 @@ struct ckpt_torch {
 	size_t name_len;
 	uint8_t *on_path; // a bit for each value
 	size_t visits;
+	size_t latin1_bytes; // of arrays whose bytes the pickle has as text
 };
 
 // The class of a storage is "torch FloatStorage" or "torch.cuda FloatStorage"; U8 stands for one without a type.

@@ -82,6 +82,16 @@ def test_torch(mount, tmp_path):
     check(mount, {"model.pt": {f"model.{name}": value for name, value in loaded.items()}}, before)
 
 
+def test_a_random_state_of_numpy(mount, tmp_path, ckptfs):
+    """torch.save() writes protocol 2, which has no bytes: those of NumPy's arrays stand as text. rng_state.pth of transformers is such a file."""
+    states = [np.random.RandomState(seed).get_state()[1] for seed in (1, 2)]
+    torch.save({"numpy": states, "column": np.asfortranarray(np.arange(-6, 6, dtype=">i2").reshape(3, 4))}, tmp_path / "rng_state.pth")
+    before = complete(mount, tmp_path)
+    column = np.arange(-6, 6, dtype="<i2").reshape(3, 4)
+    check(mount, {"rng_state.pth": {"numpy.0": states[0], "numpy.1": states[1], "column": column}}, before)
+    assert ckptfs.json("check", "--read-data", mount.path, "1000")["findings"] == []
+
+
 def test_distributed_checkpoint(mount, tmp_path):
     import torch.distributed.checkpoint as dcp
 

@@ -182,6 +182,63 @@ START_TEST(a_tensor_that_lies_elsewhere_is_listed_with_the_reason)
 }
 END_TEST
 
+// [array]: elements of two bytes, which protocol 2 keeps as a text with a character for each byte.
+static void put_numpy(const char *characters, int64_t elements, const char *encoding)
+{
+	struct ckpt_bytes b = {0};
+
+	ckpt_bytes_text(&b, "\x80\x02](cnumpy.core.multiarray\n_reconstruct\n)R(");
+	number(&b, 1);
+	number(&b, elements);
+	ckpt_bytes_text(&b, "\x85"
+			    "cnumpy\ndtype\n");
+	text(&b, "u2");
+	ckpt_bytes_text(&b, "\x85R(");
+	number(&b, 3);
+	text(&b, "<");
+	ckpt_bytes_text(&b, "tb\x89"
+			    "c_codecs\nencode\n");
+	text(&b, characters);
+	text(&b, encoding);
+	ckpt_bytes_text(&b, "\x86Rtbe.");
+	put_torch(b.data, b.len);
+	free(b.data);
+}
+
+START_TEST(an_array_of_numpy_whose_bytes_are_text_is_read)
+{
+	static const struct {
+		const char *characters;
+		int64_t elements;
+		const char *encoding;
+	} wrong[] = {
+		{"abc\xc4\x80", 2, "latin1"}, {"abcde", 2, "latin1"},           {"abcd", 2, "utf8"},
+		{"ab\xffz", 2, "latin1"},     {"abc\xe2\x82\xac", 2, "latin1"},
+	};
+	struct ckpt_piece piece;
+
+	put_numpy("a\xc3\xbf\xc2\x80z", 2, "latin1");
+	read_as("a.pt");
+	ck_assert_uint_eq(ckpt_catalog_count(c), 1);
+	ck_assert_msg(!array_at(0).why, "%s", array_at(0).why);
+	ck_assert_uint_eq(array_at(0).pieces, 1);
+	ckpt_catalog_piece(c, 0, 0, &piece);
+	ck_assert_uint_eq(piece.bytes, 4);
+	ck_assert(piece.data && !memcmp(piece.data, "a\xff\x80z", 4));
+	for (size_t i = 0; i < ARRAY_LEN(wrong); i++) {
+		put_numpy(wrong[i].characters, wrong[i].elements, wrong[i].encoding);
+		read_as("a.pt");
+		ck_assert_uint_eq(ckpt_catalog_faults(c), 0);
+		ck_assert_msg(array_at(0).why && strstr(array_at(0).why, "as text"), "%zu: %s", i, array_at(0).why);
+		ck_assert_uint_eq(array_at(0).pieces, 0);
+	}
+	put_numpy("abc", 2, "latin1");
+	read_as("a.pt");
+	ck_assert_ptr_nonnull(array_at(0).why);
+	ck_assert_uint_eq(array_at(0).pieces, 0);
+}
+END_TEST
+
 static void check_pickle_refused(const void *pickle, size_t len, const char *word)
 {
 	put_torch(pickle, len);
@@ -967,6 +1024,7 @@ int main(void)
 	tcase_add_test(t, a_tensor_lies_in_its_storage);
 	tcase_add_test(t, a_tensor_that_lies_elsewhere_is_listed_with_the_reason);
 	tcase_add_test(t, what_takes_long_to_walk_is_refused_soon);
+	tcase_add_test(t, an_array_of_numpy_whose_bytes_are_text_is_read);
 	tcase_add_test(t, a_torch_file_that_breaks_a_rule_says_where);
 	tcase_add_test(t, a_storage_that_is_named_often_is_kept_once);
 	tcase_add_test(t, storages_of_many_keys_are_all_kept);
