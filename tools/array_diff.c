@@ -2,6 +2,7 @@
 
 #include "core/array/findings.h"
 #include "core/array/gather.h"
+#include "core/array/names.h"
 #include "core/base/util.h"
 #include "tools/output.h"
 
@@ -46,8 +47,24 @@ static int by_name_and_tree(const void *one, const void *other)
 	return order ? order : (a->index > b->index) - (a->index < b->index);
 }
 
-static void list_of(const struct ckpt_array_diff_side *side, int64_t number, struct list *l)
+// Its tree as the other side calls it: by the same name, where that has it, or with the number of that step. names: NULL, as it is.
+static char *tree_there(const struct ckpt_array_diff_side *side, const struct ckpt_catalog_array *a, int64_t number,
+			const struct ckpt_names *names)
 {
+	CLEANUP_FREE char *full = ckpt_need(ckpt_text("%s:%s", a->tree, a->name));
+	size_t at;
+
+	if (names && !ckpt_names_find(names, full, &at))
+		number = -1;
+	return ckpt_need(ckpt_findings_tree(a->tree, side->number, number));
+}
+
+static void list_of(const struct ckpt_array_diff_side *side, const struct ckpt_array_diff_side *other, struct list *l)
+{
+	struct ckpt_names *names = NULL;
+
+	if (other && ckpt_names_new(other->catalog, &names))
+		ckpt_need(NULL);
 	l->side = side;
 	l->count = ckpt_catalog_count(side->catalog);
 	l->at = ckpt_need(ckpt_calloc(l->count + 1, sizeof(*l->at)));
@@ -56,8 +73,9 @@ static void list_of(const struct ckpt_array_diff_side *side, int64_t number, str
 
 		one->index = i;
 		ckpt_catalog_get(side->catalog, i, &one->array);
-		one->tree = ckpt_need(ckpt_findings_tree(one->array.tree, side->number, number));
+		one->tree = tree_there(side, &one->array, other ? other->number : -1, names);
 	}
+	ckpt_names_free(names);
 	qsort(l->at, l->count, sizeof(*l->at), by_name_and_tree);
 }
 
@@ -382,8 +400,8 @@ int ckpt_array_diff(struct ckpt_array_diff *d)
 	struct list a, b;
 	int rc;
 
-	list_of(&d->a, -1, &a);
-	list_of(&d->b, d->a.number, &b);
+	list_of(&d->a, NULL, &a);
+	list_of(&d->b, &d->a, &b);
 	rc = take_all(&p, &a, &b);
 	list_done(&a);
 	list_done(&b);

@@ -9,6 +9,7 @@
 
 #include <inttypes.h>
 #include <stdarg.h>
+#include <ctype.h>
 #include <stdio.h>
 
 #define ELEMENTS_AT_ONCE (64u << 10)
@@ -328,18 +329,13 @@ char *ckpt_findings_tree(const char *text, int64_t from, int64_t to)
 	return made;
 }
 
-// The same array there. 0; -ENOENT, -ENOMEM.
-static int find_there(const struct names *n, const struct ckpt_catalog_array *a, size_t *ret_at)
+static int find_key(const struct names *n, const struct key *key, size_t *ret_at)
 {
-	CLEANUP_FREE char *tree = ckpt_findings_tree(a->tree, n->from, n->to);
-	const struct key key = {tree, a->name};
 	size_t low = 0, high = ckpt_catalog_count(n->c);
 
-	if (!tree)
-		return -ENOMEM;
 	while (low < high) {
 		size_t middle = low + (high - low) / 2;
-		int order = compare(n->c, &key, n->order[middle]);
+		int order = compare(n->c, key, n->order[middle]);
 
 		if (!order) {
 			*ret_at = n->order[middle];
@@ -351,6 +347,18 @@ static int find_there(const struct names *n, const struct ckpt_catalog_array *a,
 			low = middle + 1;
 	}
 	return -ENOENT;
+}
+
+// The same array there. A tree of the same name is the same tree: "rank-0-of-2" of step 2 has the number of a world. 0; -ENOENT, -ENOMEM.
+static int find_there(const struct names *n, const struct ckpt_catalog_array *a, size_t *ret_at)
+{
+	CLEANUP_FREE char *tree = NULL;
+	int rc = find_key(n, &(struct key){a->tree, a->name}, ret_at);
+
+	if (rc != -ENOENT)
+		return rc;
+	tree = ckpt_findings_tree(a->tree, n->from, n->to);
+	return tree ? find_key(n, &(struct key){tree, a->name}, ret_at) : -ENOMEM;
 }
 
 // --- Since the step before ----------------------------------------------------------------------------------------------------
@@ -414,7 +422,8 @@ static bool rank_of(const char *path, unsigned *ret_rank)
 		if (*at < '0' || *at > '9')
 			continue;
 		rank = strtoul(at, &end, 10);
-		if (rank < 1u << 20) {
+		// Orbax's partial saves have a number in hexadecimal there, another one each time.
+		if (rank < 1u << 20 && !isalnum((unsigned char)*end)) {
 			*ret_rank = (unsigned)rank;
 			return true;
 		}

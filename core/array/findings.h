@@ -7,7 +7,8 @@
 // A GAP or a NaN is trouble; most other kinds are notes, for some run they are as they should be: masks have infinities, frozen
 // layers do not change, a run goes on with fewer ranks.
 //
-// The step before has the same trees and names, but for its own number in the trees ("global_step100/..."), which is that of this step there.
+// The step before has the same trees and names. A tree that it has not is looked for with its own number in the place of this step's
+// ("global_step100/...").
 //
 // Ownership: the caller's. Threads: one for one struct ckpt_findings. Memory: CKPT_FINDINGS_MAX are kept, the others are counted; 2 MiB
 // beside what gather.h says. Blocks as the files do.

@@ -95,6 +95,23 @@ def test_trees_with_a_number_are_those_of_the_step_before(mount, save, ckptfs):
     assert kinds(ckptfs.json("check", mount.path, "200")) == [("shape", "shape")]
 
 
+def test_numbers_in_trees_that_are_not_the_step_s(mount, save, ckptfs):
+    """The size of a world, and hexadecimal names that begin with digits."""
+    for n in 1, 2:
+
+        def write(top, n=n):
+            for rank in range(2):
+                save_file({"data": np.full(3 + rank, n)}, top / f"rank-{rank}-of-1.safetensors")
+                save_file({"data": np.full(3 + rank, n)}, top / f"layer-{rank + 1}.safetensors")
+            (top / f"ocdbt.process_0{'86' if n == 1 else '20'}aad1dbbf6a4fd48f738dab7614749").mkdir()
+            trees.write(top / f"ocdbt.process_0{'86' if n == 1 else '20'}aad1dbbf6a4fd48f738dab7614749/a", b"a")
+
+        save(n, write)
+    assert ckptfs.json("check", mount.path, "2")["findings"] == []
+    rows = ckptfs.json("diff", "--arrays", mount.path, "1", "2", check=False)["arrays"]
+    assert (rows["added"], rows["removed"], len(rows["changed"])) == ([], [], 4)
+
+
 def test_elements_that_are_nowhere_or_twice(mount, save, ckptfs):
     def row(name, *pieces, shape=(10, 4)):
         made = [{"file": f, "offset": at, "start": list(start), "extent": list(extent)} for f, at, start, extent in pieces]
