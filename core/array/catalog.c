@@ -619,6 +619,11 @@ bool ckpt_catalog_is_missing(const struct ckpt_catalog_array *a)
 	return false;
 }
 
+bool ckpt_catalog_is_object(const struct ckpt_catalog_array *a)
+{
+	return a->why && !strcmp(a->why, CKPT_WHY_OBJECT);
+}
+
 size_t ckpt_catalog_faults(const struct ckpt_catalog *c)
 {
 	return c->fault_count;

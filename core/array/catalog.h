@@ -106,6 +106,8 @@ struct ckpt_catalog_array {
 
 // Why an array cannot be read: bytes of it are missing, where other reasons say that nobody here reads such an array.
 bool ckpt_catalog_is_missing(const struct ckpt_catalog_array *a);
+// No array, and none was promised: learning rates of torch.distributed.checkpoint, for example.
+bool ckpt_catalog_is_object(const struct ckpt_catalog_array *a);
 
 struct ckpt_catalog_fault {
 	const char *file, *field, *reason;

@@ -326,7 +326,7 @@ static int add_bytes(struct reading *r, struct ckpt_catalog_entry *e, ckpt_value
 	const char *why = take_place(r, find_stored(r, name, 0), &piece);
 	int rc;
 
-	e->why = why ? why : "it is an object of the program, not an array";
+	e->why = why ? why : CKPT_WHY_OBJECT;
 	rc = ckpt_catalog_add(r->catalog, e);
 	return rc || why ? rc : ckpt_catalog_add_piece(r->catalog, &piece);
 }

@@ -90,6 +90,7 @@ int ckpt_catalog_note(struct ckpt_catalog_reading *r, const char *format, ...) _
 #define CKPT_WHY_NO_STORAGE "its storage is missing in the file"
 #define CKPT_WHY_SHORT "it has not as many bytes as its shape says"
 #define CKPT_WHY_SHORT_SHARD "a shard is shorter than its index"
+#define CKPT_WHY_OBJECT "it is an object of the program, not an array" // whole, as it should be
 
 // Arrays of other files, as an index names them. ckpt_catalog_end() compares: a difference is a fault of the index.
 //

@@ -242,6 +242,8 @@ int ckpt_findings_of_headers(struct ckpt_findings *f, const struct ckpt_findings
 		rc = ckpt_catalog_goes_on(c, 1 + a.pieces);
 		if (rc)
 			break;
+		if (ckpt_catalog_is_object(&a))
+			continue;
 		if (a.why) {
 			rc = add(f, ckpt_catalog_is_missing(&a) ? CKPT_FINDING_GAP : CKPT_FINDING_UNREADABLE, &a, NULL,
 				 "%s", a.why);

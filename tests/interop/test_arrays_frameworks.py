@@ -105,6 +105,19 @@ def test_distributed_checkpoint(mount, tmp_path):
     check(mount, {"dcp": loaded}, before)
 
 
+def test_objects_beside_the_arrays_are_no_finding(mount, tmp_path, ckptfs):
+    """Lightning's optimizers have their learning rates in a torch.distributed.checkpoint."""
+    import torch.distributed.checkpoint as dcp
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        dcp.save({"w": torch.randn(64, 33), "optimizer.param_groups.0.lr": 0.1, "betas": (0.9, 0.99)}, checkpoint_id=str(tmp_path / "dcp"))
+    complete(mount, tmp_path)
+    rows = {row["name"]: row["why"] for row in ckptfs.json("arrays", mount.path, "1000")}
+    assert rows["w"] is None and "an object of the program" in rows["optimizer.param_groups.0.lr"]
+    assert ckptfs.json("check", mount.path, "1000")["findings"] == []
+
+
 @pytest.mark.parametrize("stage", [1, 3])
 def test_deepspeed_zero(mount, tmp_path, ckptfs, stage):
     from support.zero import Zero, parameters
