@@ -44,7 +44,7 @@ static int put_packs(struct bench *b, struct ckpt_store *s, struct ckpt_pack_wri
 		struct ckpt_chunk chunk = {.bytes = CKPT_CHUNK_BYTES, .how = {CKPT_CODEC_ZSTD, 0, STORED_BYTES}};
 
 		make_id(i, chunk.id);
-		r = bench_stopped() ? -EINTR : ckpt_pack_writer_add(w, &chunk, stored);
+		r = bench_stopped() ? -EINTR : ckpt_pack_writer_add(w, &chunk, stored, NULL);
 		if (!r && (i + 1) % CHUNKS_EACH == 0)
 			r = ckpt_pack_writer_put(w, s->objects, &pack, NULL);
 	}

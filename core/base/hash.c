@@ -1,5 +1,8 @@
 #include "core/base/hash.h"
 
+#include "core/base/sha256_pair.h"
+#include "core/base/util.h"
+
 #include <errno.h>
 #include <string.h>
 
@@ -11,6 +14,8 @@
 #include <xxhash.h>
 
 _Static_assert(sizeof(SHA256_CTX) <= sizeof(((struct ckpt_sha256 *)0)->state), "it fits");
+
+#define PAIR_MIN ((size_t)4 * CKPT_SHA256_BLOCK) // for less it is not worth it
 
 static SHA256_CTX *context(struct ckpt_sha256 *sum)
 {
@@ -25,6 +30,50 @@ void ckpt_sha256_begin(struct ckpt_sha256 *sum)
 void ckpt_sha256_add(struct ckpt_sha256 *sum, const void *data, size_t len)
 {
 	SHA256_Update(context(sum), len ? data : "", len);
+}
+
+// Bytes until the next block of this sum begins.
+static size_t begun(const SHA256_CTX *c)
+{
+	return (CKPT_SHA256_BLOCK - c->num) % CKPT_SHA256_BLOCK;
+}
+
+// Its bits, which OpenSSL counts in two words.
+static void count_blocks(SHA256_CTX *c, size_t blocks)
+{
+	uint64_t bits = ((uint64_t)c->Nh << 32 | c->Nl) + (uint64_t)blocks * CKPT_SHA256_BLOCK * 8;
+
+	c->Nl = (SHA_LONG)bits;
+	c->Nh = (SHA_LONG)(bits >> 32);
+}
+
+// First what fills the block that each has begun, then blocks of both, then what is left of each.
+void ckpt_sha256_add_both(struct ckpt_sha256 *one, const void *one_data, size_t one_len, struct ckpt_sha256 *two,
+			  const void *two_data, size_t two_len)
+{
+	SHA256_CTX *a = context(one), *b = context(two);
+	const uint8_t *a_from = one_data, *b_from = two_data;
+	size_t a_at = begun(a), b_at = begun(b), blocks, bytes;
+
+	if (one_len < PAIR_MIN || two_len < PAIR_MIN || !ckpt_sha256_pair_is_there()) {
+		ckpt_sha256_add(one, one_data, one_len);
+		ckpt_sha256_add(two, two_data, two_len);
+		return;
+	}
+	ckpt_sha256_add(one, a_from, a_at);
+	ckpt_sha256_add(two, b_from, b_at);
+	blocks = MIN(one_len - a_at, two_len - b_at) / CKPT_SHA256_BLOCK;
+	bytes = blocks * CKPT_SHA256_BLOCK;
+	ckpt_sha256_pair_blocks(a->h, a_from + a_at, b->h, b_from + b_at, blocks);
+	count_blocks(a, blocks);
+	count_blocks(b, blocks);
+	ckpt_sha256_add(one, a_from + a_at + bytes, one_len - a_at - bytes);
+	ckpt_sha256_add(two, b_from + b_at + bytes, two_len - b_at - bytes);
+}
+
+bool ckpt_sha256_both_is_cheap(void)
+{
+	return ckpt_sha256_pair_is_there();
 }
 
 void ckpt_sha256_end(struct ckpt_sha256 *sum, uint8_t ret_digest[CKPT_SHA256_LEN])

@@ -4,6 +4,7 @@
 // with a wrong digest.
 #pragma once
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -18,6 +19,10 @@ struct ckpt_sha256 {
 };
 void ckpt_sha256_begin(struct ckpt_sha256 *sum);
 void ckpt_sha256_add(struct ckpt_sha256 *sum, const void *data, size_t len);
+// Bytes to two sums, the same or others. Where the processor has instructions for SHA-256 this takes about as long as the longer of them.
+void ckpt_sha256_add_both(struct ckpt_sha256 *one, const void *one_data, size_t one_len, struct ckpt_sha256 *two,
+			  const void *two_data, size_t two_len);
+bool ckpt_sha256_both_is_cheap(void); // it has them
 void ckpt_sha256_end(struct ckpt_sha256 *sum, uint8_t ret_digest[CKPT_SHA256_LEN]);
 
 // XXH3-64: against accidents, not against people.

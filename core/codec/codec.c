@@ -190,8 +190,8 @@ static int try_pieces(struct ckpt_codec *c, const void *plain, uint32_t bytes, u
 	return 0;
 }
 
-int ckpt_codec_encode_beside(struct ckpt_codec *c, const void *plain, uint32_t bytes, unsigned width,
-			     enum ckpt_codec_id with, const void *base, void *out, struct ckpt_encoded *ret_how)
+int ckpt_codec_try(struct ckpt_codec *c, const void *plain, uint32_t bytes, unsigned width, enum ckpt_codec_id with,
+		   const void *base, void *out, struct ckpt_encoded *ret_how)
 {
 	struct ckpt_encoded how = {CKPT_CODEC_NONE, 0, bytes};
 	int rc = 0;
@@ -205,12 +205,19 @@ int ckpt_codec_encode_beside(struct ckpt_codec *c, const void *plain, uint32_t b
 		rc = try_pieces(c, plain, bytes, width, with, base, out, &how);
 	if (!rc)
 		rc = try_zstd(c, plain, bytes, out, &how);
-	if (rc)
-		return rc;
-	if (how.codec == CKPT_CODEC_NONE)
+	if (!rc)
+		*ret_how = how;
+	return rc;
+}
+
+int ckpt_codec_encode_beside(struct ckpt_codec *c, const void *plain, uint32_t bytes, unsigned width,
+			     enum ckpt_codec_id with, const void *base, void *out, struct ckpt_encoded *ret_how)
+{
+	int rc = ckpt_codec_try(c, plain, bytes, width, with, base, out, ret_how);
+
+	if (!rc && ret_how->codec == CKPT_CODEC_NONE)
 		memcpy(out, plain, bytes);
-	*ret_how = how;
-	return 0;
+	return rc;
 }
 
 int ckpt_codec_encode(struct ckpt_codec *c, const void *plain, uint32_t bytes, unsigned width, void *out,

@@ -48,6 +48,9 @@ int ckpt_codec_encode(struct ckpt_codec *c, const void *plain, uint32_t bytes, u
 // none. with: CKPT_CODEC_DELTA, and base has `bytes` bytes; or CKPT_CODEC_ROUND, base has twice as many, and width is 2 or 0.
 int ckpt_codec_encode_beside(struct ckpt_codec *c, const void *plain, uint32_t bytes, unsigned width,
 			     enum ckpt_codec_id with, const void *base, void *out, struct ckpt_encoded *ret_how);
+// The same, but what is stored as it is was not copied: with CKPT_CODEC_NONE out means nothing.
+int ckpt_codec_try(struct ckpt_codec *c, const void *plain, uint32_t bytes, unsigned width, enum ckpt_codec_id with,
+		   const void *base, void *out, struct ckpt_encoded *ret_how);
 
 // Bytes from a store are hostile, and so is how: -EBADMSG when they are not the encoding of exactly `bytes` plain bytes,
 // which may be found after some were written. Nothing outside of plain[0..bytes) is. -ENOMEM. What comes out of a changed base

@@ -10,6 +10,7 @@
 
 #define PACK_MAJOR 2 // 1: its name was a digest of its table
 #define PACK_MINOR 0
+#define PIECE_BYTES ((size_t)64 << 10) // copied and hashed at once
 static const uint8_t magic[8] = {'c', 'k', 'p', 't', '-', 'p', 'a', 'k'};
 
 enum {
@@ -100,8 +101,34 @@ uint64_t ckpt_pack_writer_bytes(const struct ckpt_pack_writer *w)
 	return w->count ? w->len + w->count * ROW_BYTES + TAIL_BYTES : 0;
 }
 
-int ckpt_pack_writer_add(struct ckpt_pack_writer *w, struct ckpt_chunk *chunk, const void *stored)
+// Piece by piece: what was copied is still in the processor's cache when it is hashed. check: bytes that may have the chunk's id, or NULL.
+static int copy(uint8_t *to, const uint8_t *stored, const uint8_t *check, const struct ckpt_chunk *chunk,
+		struct ckpt_sha256 *sum)
 {
+	uint8_t id[CKPT_SHA256_LEN];
+	struct ckpt_sha256 of_id;
+	size_t len;
+
+	ckpt_sha256_begin(&of_id);
+	for (size_t at = 0; at < chunk->how.bytes; at += len) {
+		len = MIN(PIECE_BYTES, chunk->how.bytes - at);
+		memcpy(to + at, stored + at, len);
+		if (check)
+			ckpt_sha256_add_both(sum, to + at, len, &of_id, check + at, len);
+		else
+			ckpt_sha256_add(sum, to + at, len);
+	}
+	if (!check)
+		return 0;
+	ckpt_sha256_add(&of_id, check + chunk->how.bytes, chunk->bytes - chunk->how.bytes); // plain bytes are not fewer
+	ckpt_sha256_end(&of_id, id);
+	return memcmp(id, chunk->id, sizeof(id)) ? -EBADMSG : 0;
+}
+
+int ckpt_pack_writer_add(struct ckpt_pack_writer *w, struct ckpt_chunk *chunk, const void *stored, const void *plain)
+{
+	struct ckpt_sha256 sum = w->sum;
+	bool as_it_is = chunk->how.codec == CKPT_CODEC_NONE;
 	uint8_t *row;
 	int rc;
 
@@ -115,9 +142,11 @@ int ckpt_pack_writer_add(struct ckpt_pack_writer *w, struct ckpt_chunk *chunk, c
 		rc = ckpt_grow((void **)&w->rows, &w->rows_cap, w->count + 1, ROW_BYTES);
 	if (rc)
 		return rc;
+	rc = copy(w->data + w->len, stored, plain && as_it_is ? w->data + w->len : plain, chunk, &sum);
+	if (rc)
+		return rc;
 	chunk->offset = w->len;
-	memcpy(w->data + w->len, stored, chunk->how.bytes);
-	ckpt_sha256_add(&w->sum, stored, chunk->how.bytes);
+	w->sum = sum;
 	w->len += chunk->how.bytes;
 	row = w->rows + w->count++ * ROW_BYTES;
 	memset(row, 0, ROW_BYTES);

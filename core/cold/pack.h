@@ -25,8 +25,10 @@ struct ckpt_pack_writer;
 
 int ckpt_pack_writer_new(struct ckpt_pack_writer **ret_writer); // 0, -ENOMEM, or that of random(2)
 void ckpt_pack_writer_free(struct ckpt_pack_writer *w);         // NULL is fine
-// Takes an encoded chunk: reads id, bytes and how of it, and sets its offset. 0, -ENOMEM, -EFBIG: put this pack first.
-int ckpt_pack_writer_add(struct ckpt_pack_writer *w, struct ckpt_chunk *chunk, const void *stored);
+// Takes an encoded chunk: reads id, bytes and how of it, and sets its offset. plain: the bytes of which the id is said to be; NULL: that is
+// known. They are hashed beside what is stored; of a chunk that is stored as it is, what stands in the pack then. stored and plain may be the same.
+// 0, -ENOMEM, -EFBIG: put this pack first; -EBADMSG the id is another, and nothing was added.
+int ckpt_pack_writer_add(struct ckpt_pack_writer *w, struct ckpt_chunk *chunk, const void *stored, const void *plain);
 const uint8_t *ckpt_pack_writer_name(const struct ckpt_pack_writer *w); // of the pack in the making
 uint64_t ckpt_pack_writer_bytes(const struct ckpt_pack_writer *w);      // as it would be put now; 0: no chunk is in it
 // ret_sha256: of the whole object, its digest included; or NULL. -EIO the outcome is unknown, and nothing names it: garbage at most.

@@ -274,15 +274,15 @@ void ckpt_packing_leave(const struct ckpt_packing *p, struct ckpt_step *step)
 			unnamed[left->unnamed_count++] = p->packs[i].pack;
 }
 
-int ckpt_packing_add(struct ckpt_packing *p, const struct ckpt_chunk *chunk, const void *stored)
+int ckpt_packing_add(struct ckpt_packing *p, const struct ckpt_chunk *chunk, const void *stored, const void *plain)
 {
 	struct ckpt_chunk added = *chunk;
-	int rc = ckpt_pack_writer_add(p->writer, &added, stored);
+	int rc = ckpt_pack_writer_add(p->writer, &added, stored, plain);
 
 	if (rc == -EFBIG) {
 		rc = ckpt_packing_put(p);
 		if (!rc)
-			rc = ckpt_pack_writer_add(p->writer, &added, stored);
+			rc = ckpt_pack_writer_add(p->writer, &added, stored, plain);
 	}
 	added.pack = CKPT_PACKING_IN_THE_MAKING;
 	if (!rc)

@@ -57,8 +57,8 @@ void ckpt_packing_done(struct ckpt_packing *p); // zeroed is fine
 
 // NULL: it has no place.
 const struct ckpt_chunk *ckpt_packing_find(const struct ckpt_packing *p, const uint8_t id[CKPT_SHA256_LEN]);
-// Takes an encoded chunk: reads id, bytes and how of it. The index learns of a pack that is put.
-int ckpt_packing_add(struct ckpt_packing *p, const struct ckpt_chunk *chunk, const void *stored);
+// Takes an encoded chunk, as ckpt_pack_writer_add() does: reads id, bytes and how of it. The index learns of a pack that is put.
+int ckpt_packing_add(struct ckpt_packing *p, const struct ckpt_chunk *chunk, const void *stored, const void *plain);
 // Before it is read whether a chunk is in this pack. -ESTALE it is about to be removed, here or in the remote.
 int ckpt_packing_hold(struct ckpt_packing *p, const struct ckpt_pack *pack);
 // It is there, in a pack that is held.

@@ -328,7 +328,7 @@ static int move_chunk(struct repacking *r, const struct ckpt_manifest *m, const 
 	if (!rc)
 		rc = use_bases(r, m, chunk, &moved.base);
 	if (!rc)
-		rc = ckpt_packing_add(&r->packing, &moved, r->stored);
+		rc = ckpt_packing_add(&r->packing, &moved, r->stored, NULL);
 	if (!rc)
 		r->moved_bytes += chunk->how.bytes;
 	return rc ? rc : rest(r);

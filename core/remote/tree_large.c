@@ -136,18 +136,20 @@ static int put_chunk(struct putting *p, struct ckpt_chunk *chunk)
 
 	if (!rc && ckpt_pack_writer_bytes(p->writer) + chunk->how.bytes > PACK_BYTES)
 		rc = put_pack(p);
-	return rc ? rc : ckpt_pack_writer_add(p->writer, chunk, p->stored);
+	return rc ? rc : ckpt_pack_writer_add(p->writer, chunk, p->stored, NULL);
 }
 
 static int take_chunk(struct putting *p, uint64_t at, uint32_t bytes)
 {
 	struct ckpt_chunk chunk = {.bytes = bytes};
+	struct ckpt_sha256 id;
 	int rc = ckpt_source_read(&p->source, at, p->plain, bytes);
 
 	if (rc)
 		return rc == -ENODATA ? -EAGAIN : rc;
-	ckpt_sha256_add(&p->sum, p->plain, bytes);
-	ckpt_sha256(p->plain, bytes, chunk.id);
+	ckpt_sha256_begin(&id);
+	ckpt_sha256_add_both(&id, p->plain, bytes, &p->sum, p->plain, bytes);
+	ckpt_sha256_end(&id, chunk.id);
 	rc = ckpt_grow((void **)&p->chunks, &p->cap, p->count + 1, sizeof(*p->chunks));
 	if (!rc)
 		rc = find_chunk(p, &chunk);

@@ -216,13 +216,13 @@ static int encode(struct cooling *c, struct ckpt_chunk *chunk, const struct ckpt
 	return rc ? rc : take_bases(c, chunk, planned, beside);
 }
 
-// Into the pack in the making.
+// Into the pack in the making. -EBADMSG: the bytes are not what was sealed.
 static int pack_chunk(struct cooling *c, struct ckpt_chunk *chunk, const struct ckpt_planned *planned,
 		      const struct beside *beside)
 {
 	int rc = encode(c, chunk, planned, beside);
 
-	return rc ? rc : ckpt_packing_add(&c->packing, chunk, c->encode.stored);
+	return rc ? rc : ckpt_encode_pack_unsure(&c->encode, &c->packing, chunk);
 }
 
 // What was read back from a pack is there. 1, -errno.
@@ -315,10 +315,10 @@ static int take_early(struct cooling *c, const struct ckpt_chunk *chunk)
 
 // --- Files --------------------------------------------------------------------------------------------------------------
 
-// From the raw file; fd < 0: there is none, and the pack is read, even a condemned one. -EBADMSG: the bytes are not what was sealed.
+// From the raw file; fd < 0: there is none, and the pack is read, even a condemned one. -EBADMSG: the bytes are not there, or damaged.
+// Those of a raw file are not compared with what was sealed yet.
 static int read_plain(struct cooling *c, int fd, uint64_t at, const struct ckpt_chunk *chunk)
 {
-	uint8_t id[CKPT_SHA256_LEN];
 	ssize_t n;
 	int rc;
 
@@ -329,9 +329,7 @@ static int read_plain(struct cooling *c, int fd, uint64_t at, const struct ckpt_
 	n = ckpt_sys.pread(fd, c->encode.plain, chunk->bytes, (off_t)at);
 	if (n < 0)
 		return n == -EIO ? -EBADMSG : (int)n;
-	if ((size_t)n == chunk->bytes)
-		ckpt_sha256(c->encode.plain, chunk->bytes, id);
-	return (size_t)n != chunk->bytes || memcmp(id, chunk->id, sizeof(id)) ? -EBADMSG : 0;
+	return (size_t)n == chunk->bytes ? 0 : -EBADMSG;
 }
 
 static int cool_chunk(struct cooling *c, int fd, uint64_t at, uint32_t row)

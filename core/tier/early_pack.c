@@ -204,7 +204,20 @@ static int pack_chunk(struct ckpt_early_pack *e, const struct ckpt_chunk *read, 
 	if (rc)
 		return rc < 0 ? rc : ckpt_packing_use(&e->packing, &found, &pack);
 	rc = ckpt_encode(&e->encode, e->packing.codec, &chunk, width, CKPT_CODEC_NONE, NULL);
-	return rc ? rc : ckpt_packing_add(&e->packing, &chunk, e->encode.stored);
+	return rc ? rc : ckpt_encode_pack(&e->encode, &e->packing, &chunk);
+}
+
+// A file of one chunk has its hash.
+static void add_to_sums(struct reading *r, const uint8_t *plain, uint32_t bytes, uint8_t *ret_id)
+{
+	struct ckpt_sha256 id;
+
+	ckpt_sha256_begin(&id);
+	if (bytes == (uint64_t)r->read.st.st_size)
+		ckpt_sha256_add(&id, plain, bytes);
+	else
+		ckpt_sha256_add_both(&id, plain, bytes, &r->whole, plain, bytes);
+	ckpt_sha256_end(&id, ret_id);
 }
 
 static int read_chunk(struct reading *r, uint64_t at, uint32_t bytes)
@@ -225,9 +238,7 @@ static int read_chunk(struct reading *r, uint64_t at, uint32_t bytes)
 		return (int)n;
 	if ((size_t)n != bytes)
 		return -ESTALE; // it was cut off meanwhile
-	ckpt_sha256(e->encode.plain, bytes, chunk.id);
-	if (bytes != (uint64_t)r->read.st.st_size)
-		ckpt_sha256_add(&r->whole, e->encode.plain, bytes);
+	add_to_sums(r, e->encode.plain, bytes, chunk.id);
 	r->read.chunks[r->read.count++] = chunk;
 	return e->reads_only || (may_pair && e->leaves_pairs) ? 0 : pack_chunk(e, &chunk, width);
 }

@@ -9,7 +9,8 @@
 //
 // About 24 MiB of buffers are in use from _file() to _rest(); otherwise 64 bytes and more for each chunk.
 //
-// Invariant: a chunk in the packing has been decoded from what is stored, and compared with the bytes that its id was made of.
+// Invariant: a chunk in the packing has been decoded from what is stored, and compared with the bytes that its id was made of. Of one that
+// is stored as it is, the bytes in the pack have that id.
 // Calling sequence: ckpt_early_pack_new(); _file() for each file; _rest(); _expect_garbage(); _free(). Ownership: the caller's; it holds the step. Threads: one
 // at a time; once nobody calls _file(), _rest() or _drop() any more, any may read the packing. Blocks on the disk.
 #pragma once

@@ -35,14 +35,30 @@ int ckpt_encode(struct ckpt_encode *e, struct ckpt_codec *codec, struct ckpt_chu
 		enum ckpt_codec_id with, const void *base)
 {
 	bool rounds = base && with == CKPT_CODEC_ROUND;
-	int rc = ckpt_codec_encode_beside(codec, e->plain, chunk->bytes, rounds ? 2 : width, with, base, e->stored,
-					  &chunk->how);
+	int rc = ckpt_codec_try(codec, e->plain, chunk->bytes, rounds ? 2 : width, with, base, e->stored, &chunk->how);
 
-	if (!rc)
-		rc = ckpt_codec_decode_beside(codec, &chunk->how, e->stored, base, e->back, chunk->bytes);
+	if (rc || chunk->how.codec == CKPT_CODEC_NONE)
+		return rc;
+	rc = ckpt_codec_decode_beside(codec, &chunk->how, e->stored, base, e->back, chunk->bytes);
 	if (!rc && memcmp(e->plain, e->back, chunk->bytes))
 		rc = -EBADMSG;
 	return rc == -EBADMSG ? -EIO : rc;
+}
+
+// Bytes that are stored as they are were not compared yet: what stands in the pack then is hashed.
+int ckpt_encode_pack(struct ckpt_encode *e, struct ckpt_packing *packing, const struct ckpt_chunk *chunk)
+{
+	bool as_it_is = chunk->how.codec == CKPT_CODEC_NONE;
+	int rc = ckpt_packing_add(packing, chunk, as_it_is ? e->plain : e->stored, as_it_is ? e->plain : NULL);
+
+	return rc == -EBADMSG ? -EIO : rc;
+}
+
+int ckpt_encode_pack_unsure(struct ckpt_encode *e, struct ckpt_packing *packing, const struct ckpt_chunk *chunk)
+{
+	bool as_it_is = chunk->how.codec == CKPT_CODEC_NONE;
+
+	return ckpt_packing_add(packing, chunk, as_it_is ? e->plain : e->stored, e->plain);
 }
 
 int ckpt_encode_share(struct ckpt_encode *e, struct ckpt_packing *packing, const struct ckpt_chunk *chunk,

@@ -35,7 +35,8 @@
 #define PUTS_MAX 8                           // of one step: each has a manifest of its own
 
 // A file has two halves: the hash of all of it, and those of its chunks. One reader makes both in one go, but for a file that is
-// so large that the others would have nothing left to do meanwhile: its halves are read by two.
+// so large that the others would have nothing left to do meanwhile: its halves are read by two, unless the processor makes both
+// hashes at once.
 enum half { WHOLE, CHUNKS, HALVES };
 
 struct read_file {
@@ -109,10 +110,10 @@ static int read_range(struct reader *reader, int fd, uint64_t at, uint32_t bytes
 			return (int)n;
 		if ((size_t)n != want)
 			return -ENODATA;
-		if (chunk)
-			ckpt_sha256_add(chunk, reader->buf, want);
-		if (whole)
-			ckpt_sha256_add(whole, reader->buf, want);
+		if (chunk && whole)
+			ckpt_sha256_add_both(chunk, reader->buf, want, whole, reader->buf, want);
+		else
+			ckpt_sha256_add(chunk ? chunk : whole, reader->buf, want);
 		done += (uint32_t)want;
 	}
 	return 0;
@@ -323,6 +324,12 @@ static int add_file(struct reading *r, uint32_t index, bool split)
 	return rc;
 }
 
+// Two readers of one file read it twice. Where both of its hashes take as long as one, that is of no use.
+static bool may_split(const struct reading *r)
+{
+	return r->reader_count > 1 && (r->how->readers || !ckpt_sha256_both_is_cheap());
+}
+
 // From entry `next` on, until it is time to write down what was read.
 static int plan(struct reading *r)
 {
@@ -337,7 +344,7 @@ static int plan(struct reading *r)
 	large = MAX(bytes / r->reader_count / 2, (uint64_t)CKPT_CHUNK_BYTES);
 	for (uint32_t i = first; i < r->next && !rc; i++)
 		if (wants(r, i, &each))
-			rc = add_file(r, i, r->reader_count > 1 && each > large);
+			rc = add_file(r, i, may_split(r) && each > large);
 	return rc;
 }
 

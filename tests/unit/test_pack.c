@@ -63,7 +63,7 @@ static void setup(void)
 		fill(i, plain[i], lens[i]);
 		ckpt_sha256(plain[i], lens[i], chunks[i].id);
 		ck_ok(ckpt_codec_encode(codec, plain[i], lens[i], 0, stored, &chunks[i].how));
-		ck_ok(ckpt_pack_writer_add(w, &chunks[i], stored));
+		ck_ok(ckpt_pack_writer_add(w, &chunks[i], stored, NULL));
 	}
 	free(stored);
 	ck_ok(ckpt_pack_writer_put(w, b, &pack, sha256));
@@ -191,11 +191,47 @@ START_TEST(two_packs_of_the_same_chunks_are_two)
 	for (size_t i = 0; i < 2; i++) {
 		struct ckpt_chunk one = chunks[2];
 
-		ck_ok(ckpt_pack_writer_add(w, &one, plain[2]));
+		ck_ok(ckpt_pack_writer_add(w, &one, plain[2], NULL));
 		ck_ok(ckpt_pack_writer_put(w, b, &packs[i], sha256));
 	}
 	ck_assert(memcmp(packs[0].id, packs[1].id, CKPT_SHA256_LEN));
 	ckpt_pack_writer_free(w);
+}
+END_TEST
+
+// As when a raw file has changed on the disk since it was sealed: whether its bytes are stored as they are, or by a codec.
+START_TEST(bytes_of_another_id_are_not_added)
+{
+	struct ckpt_pack_writer *w;
+	uint8_t *stored = malloc(100000);
+	unsigned as_they_are = 0;
+
+	ck_ok(ckpt_pack_writer_new(&w));
+	for (size_t i = 0; i < CHUNKS; i++) {
+		struct ckpt_chunk one = {.bytes = chunks[i].bytes}, wrong;
+		uint64_t bytes = ckpt_pack_writer_bytes(w);
+
+		memcpy(one.id, chunks[i].id, sizeof(one.id));
+		for (size_t k = 0; k < 2; k++) {
+			plain[i][one.bytes - 1] ^= 1;
+			ck_ok(ckpt_codec_encode(codec, plain[i], one.bytes, 0, stored, &one.how));
+			if (k)
+				break; // as it was
+			wrong = one;
+			ck_error(ckpt_pack_writer_add(w, &wrong, stored, plain[i]), EBADMSG);
+			ck_assert_uint_eq(ckpt_pack_writer_bytes(w), bytes);
+		}
+		as_they_are += one.how.codec == CKPT_CODEC_NONE;
+		ck_ok(ckpt_pack_writer_add(w, &one, stored, plain[i]));
+		chunks[i] = one;
+	}
+	ck_assert(as_they_are && as_they_are < CHUNKS);
+	ck_ok(ckpt_pack_writer_put(w, b, &pack, sha256));
+	for (size_t i = 0; i < CHUNKS; i++)
+		ck_ok(read_chunk(i));
+	ck_ok(ckpt_pack_check(b, &pack, &chunks[0]));
+	ckpt_pack_writer_free(w);
+	free(stored);
 }
 END_TEST
 
@@ -209,7 +245,7 @@ START_TEST(what_could_not_be_put_is_put_again)
 
 	ck_ok(ckpt_fault_new(b, &fault, &b));
 	ck_ok(ckpt_pack_writer_new(&w));
-	ck_ok(ckpt_pack_writer_add(w, &one, plain[1]));
+	ck_ok(ckpt_pack_writer_add(w, &one, plain[1], NULL));
 	ck_error(ckpt_pack_writer_put(w, b, &other, sha256), ENOSPC);
 	ck_assert_uint_ne(ckpt_pack_writer_bytes(w), 0);
 	ck_ok(ckpt_pack_writer_put(w, b, &other, sha256));
@@ -381,6 +417,7 @@ int main(void)
 	tcase_add_test(whole, its_table_says_what_is_in_it);
 	tcase_add_test(whole, its_header_repeats_its_name_and_its_tail_its_digest);
 	tcase_add_test(whole, two_packs_of_the_same_chunks_are_two);
+	tcase_add_test(whole, bytes_of_another_id_are_not_added);
 	tcase_add_test(whole, what_could_not_be_put_is_put_again);
 	suite_add_tcase(suite, whole);
 	tcase_add_checked_fixture(damage, setup, teardown);
