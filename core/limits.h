@@ -38,6 +38,8 @@
 #define CKPT_ARRAYS_MAX (1u << 20)         // in one file
 #define CKPT_GGUF_HEADER_MAX ((uint64_t)256 << 20) // of a header, without strings that are skipped
 #define CKPT_CATALOG_BYTES_MAX (96u << 20)         // of memory, for the catalog of one version
+#define CKPT_CATALOG_STORED_MAX (8u << 20)         // of one that a manifest keeps; larger ones are not kept
+#define CKPT_CATALOG_PLAIN_MAX (96u << 20)         // of it, decompressed
 #define CKPT_CATALOG_WORK_MAX (1u << 30)   // bytes that are looked at for one file of it, beside the file itself
 #define CKPT_LISTING_BYTES_MAX (32u << 20) // of memory, for the names of the files beside it
 #define CKPT_CATALOG_JSON_MAX (8u << 20)   // of a file; to parse it takes some 16 times as much memory

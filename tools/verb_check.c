@@ -63,7 +63,7 @@ static int64_t number_of(struct ckpt_step *step)
 
 static int read_side(struct side *s, const char *word)
 {
-	int rc = ckpt_step_arrays_read(s->step, s->m, s->path, &s->arrays);
+	int rc = ckpt_step_arrays_read_files(s->step, s->m, s->path, &s->arrays);
 
 	if (rc)
 		return ckpt_fail(word, "`ckptfs ls STORE STEP` lists its files; `ckptfs verify` says what is damaged",

@@ -25,8 +25,9 @@
 //  6. Seals, chunks, packs and bases: manifest_seals.c.
 
 static const uint32_t known_sections[] = {
-	CKPT_SECTION_ENTRIES, CKPT_SECTION_INODES, CKPT_SECTION_SESSIONS, CKPT_SECTION_XATTR_SETS, CKPT_SECTION_XATTRS,
-	CKPT_SECTION_STRINGS, CKPT_SECTION_SEALS,  CKPT_SECTION_CHUNKS,   CKPT_SECTION_PACKS,      CKPT_SECTION_BASES,
+	CKPT_SECTION_ENTRIES, CKPT_SECTION_INODES,  CKPT_SECTION_SESSIONS, CKPT_SECTION_XATTR_SETS,
+	CKPT_SECTION_XATTRS,  CKPT_SECTION_STRINGS, CKPT_SECTION_SEALS,    CKPT_SECTION_CHUNKS,
+	CKPT_SECTION_PACKS,   CKPT_SECTION_BASES,   CKPT_SECTION_CATALOG,
 };
 
 const struct ckpt_container_kind ckpt_manifest_kind = {
@@ -77,6 +78,18 @@ static int load_optional_table(const struct ckpt_container *c, uint32_t type, si
 	return !r && (there || required) && !ret_table->count ? -EBADMSG : r;
 }
 
+// Any bytes: core/array/catalog_encode.h looks into them.
+static int load_catalog(struct ckpt_manifest *m, const struct ckpt_container *c)
+{
+	struct ckpt_section s;
+
+	if (ckpt_container_find(c, CKPT_SECTION_CATALOG, &s))
+		return 0;
+	m->catalog = s.data;
+	m->catalog_len = (size_t)s.len;
+	return s.required || !s.len ? -EBADMSG : 0;
+}
+
 static int load_sections(struct ckpt_manifest *m, const struct ckpt_container *c)
 {
 	bool packed = c->required & CKPT_MANIFEST_CHUNKS, based = c->required & CKPT_MANIFEST_DELTA;
@@ -90,7 +103,7 @@ static int load_sections(struct ckpt_manifest *m, const struct ckpt_container *c
 	    load_optional_table(c, CKPT_SECTION_SEALS, SEAL_BYTES, false, &m->seals) ||
 	    load_optional_table(c, CKPT_SECTION_CHUNKS, CHUNK_BYTES, packed, &m->chunks) ||
 	    load_optional_table(c, CKPT_SECTION_PACKS, PACK_BYTES, packed, &m->packs) ||
-	    load_optional_table(c, CKPT_SECTION_BASES, CHUNK_BYTES, based, &m->bases) ||
+	    load_optional_table(c, CKPT_SECTION_BASES, CHUNK_BYTES, based, &m->bases) || load_catalog(m, c) ||
 	    ckpt_container_find(c, CKPT_SECTION_STRINGS, &strings) || !strings.required)
 		return -EBADMSG;
 	if (!m->entries.count || m->entries.count > CKPT_STEP_FILES_MAX || m->inodes.count != m->entries.count)
@@ -443,6 +456,13 @@ int ckpt_manifest_parse(void *data, size_t len, struct ckpt_manifest **ret_manif
 	atomic_init(&m->refs, 1);
 	*ret_manifest = m;
 	return 0;
+}
+
+bool ckpt_manifest_catalog(const struct ckpt_manifest *m, const void **ret_bytes, size_t *ret_len)
+{
+	*ret_bytes = m->catalog;
+	*ret_len = m->catalog_len;
+	return m->catalog != NULL;
 }
 
 struct ckpt_manifest *ckpt_manifest_ref(struct ckpt_manifest *m)

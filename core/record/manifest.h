@@ -127,6 +127,8 @@ bool ckpt_manifest_is_sealed(const struct ckpt_manifest *m); // every file with 
 bool ckpt_manifest_is_packed(const struct ckpt_manifest *m); // some file has the content chunks
 uint32_t ckpt_manifest_pack_count(const struct ckpt_manifest *m);
 void ckpt_manifest_pack(const struct ckpt_manifest *m, uint32_t pack, struct ckpt_pack *ret_pack);
+// The catalog of the arrays of these files, as bytes that nobody has checked (core/array/catalog_encode.h); false: it has none.
+bool ckpt_manifest_catalog(const struct ckpt_manifest *m, const void **ret_bytes, size_t *ret_len);
 
 struct ckpt_manifest_writer;
 
@@ -155,6 +157,8 @@ int ckpt_manifest_writer_pack(struct ckpt_manifest_writer *w, const struct ckpt_
 // All of it, as another manifest has it. The file's size must be the same.
 int ckpt_manifest_writer_copy_seal(struct ckpt_manifest_writer *w, uint32_t handle, const struct ckpt_manifest *from,
 				   const struct ckpt_seal *seal);
+// The catalog of the arrays of these files: bytes, which are copied. 0, -ENOMEM.
+int ckpt_manifest_writer_catalog(struct ckpt_manifest_writer *w, const void *bytes, size_t len);
 // Encodes; the same entries give the same bytes in whatever order they came. -EEXIST: two children of one directory, or
 // two attributes of one entry, with one name; -EINVAL: one ino for different things, or chunks that are not the file's bytes;
 // -E2BIG, -ENOMEM. The writer is spent and only good for _free.

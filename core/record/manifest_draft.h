@@ -45,5 +45,7 @@ struct ckpt_manifest_writer {
 	size_t item_count, item_cap, xattr_count, xattr_cap, session_count, session_cap, text_len, text_cap;
 	size_t seal_count, seal_cap, chunk_count, chunk_cap, pack_count, pack_cap, base_count, base_cap;
 	size_t pack_last; // that was asked for
+	void *catalog;
+	size_t catalog_len;
 	bool spent;
 };

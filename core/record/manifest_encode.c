@@ -408,7 +408,7 @@ static bool has_conflicts(const struct ckpt_manifest_writer *w)
 
 static int encode(const struct ckpt_manifest_writer *w, const struct layout *l, void **ret_data, size_t *ret_len)
 {
-	const struct ckpt_section sections[] = {
+	struct ckpt_section sections[] = {
 		{CKPT_SECTION_ENTRIES, true, l->entries, w->item_count * ENTRY_BYTES},
 		{CKPT_SECTION_INODES, true, l->inodes, w->item_count * sizeof(uint32_t)},
 		{CKPT_SECTION_SESSIONS, true, l->sessions, w->session_count * SESSION_BYTES},
@@ -419,12 +419,15 @@ static int encode(const struct ckpt_manifest_writer *w, const struct layout *l, 
 		{CKPT_SECTION_CHUNKS, w->pack_count > 0, l->chunks, l->chunk_count * CHUNK_BYTES},
 		{CKPT_SECTION_PACKS, true, l->packs, w->pack_count * PACK_BYTES},
 		{CKPT_SECTION_BASES, true, l->bases, l->base_count * CHUNK_BYTES},
+		{CKPT_SECTION_CATALOG, false, w->catalog, w->catalog_len},
 	};
 	size_t count =
-		ARRAY_LEN(sections) - (l->seal_count ? 0 : 2) - (w->pack_count ? 0 : 1) - (l->base_count ? 0 : 1);
+		ARRAY_LEN(sections) - 1 - (l->seal_count ? 0 : 2) - (w->pack_count ? 0 : 1) - (l->base_count ? 0 : 1);
 	uint64_t required = (w->pack_count ? CKPT_MANIFEST_CHUNKS : 0) | (l->base_count ? CKPT_MANIFEST_DELTA : 0) |
 			    (has_conflicts(w) ? CKPT_MANIFEST_CONFLICTS : 0);
 
+	if (w->catalog)
+		sections[count++] = sections[ARRAY_LEN(sections) - 1];
 	return ckpt_container_encode(&ckpt_manifest_kind, required, 0, sections, count, ret_data, ret_len);
 }
 

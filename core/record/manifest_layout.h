@@ -1,6 +1,6 @@
 // The bytes of a manifest, for its reader and its writer only. FORMAT.md explains them.
 //
-// manifest := container("ckpt-man") { entries inodes sessions xattr-sets xattrs strings [seals chunks [packs [bases]]] }
+// manifest := container("ckpt-man") { entries inodes sessions xattr-sets xattrs strings [seals chunks [packs [bases]]] [catalog] }
 #pragma once
 
 #include "core/record/container.h"
@@ -23,6 +23,7 @@
 #define CKPT_SECTION_CHUNKS CKPT_FOURCC('C', 'H', 'N', 'K')
 #define CKPT_SECTION_PACKS CKPT_FOURCC('P', 'A', 'C', 'K')
 #define CKPT_SECTION_BASES CKPT_FOURCC('B', 'A', 'S', 'E')
+#define CKPT_SECTION_CATALOG CKPT_FOURCC('C', 'T', 'L', 'G')
 
 // One entry. A and B: first child and count (directory); session and raw path, 0 is the own path (file with bytes); target and 0
 // (symlink).

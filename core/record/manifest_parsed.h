@@ -19,6 +19,8 @@ struct ckpt_manifest {
 	struct ckpt_table entries, inodes, sessions, xattr_sets, xattrs, seals, chunks, packs, bases;
 	const char *strings;
 	uint32_t strings_len;
+	const void *catalog; // NULL: none
+	size_t catalog_len;
 	uint64_t files, bytes;
 	uint32_t files_with_bytes, packed_files;
 	bool conflicts;

@@ -36,6 +36,7 @@ void ckpt_manifest_writer_free(struct ckpt_manifest_writer *w)
 	free(w->chunks);
 	free(w->packs);
 	free(w->bases);
+	free(w->catalog);
 	free(w->sessions);
 	free(w->text);
 	free(w);
@@ -320,5 +321,18 @@ int ckpt_manifest_writer_bases(struct ckpt_manifest_writer *w, const struct ckpt
 	memcpy(w->bases + w->base_count, bases, count * sizeof(*bases));
 	*ret_base = (uint32_t)w->base_count + 1;
 	w->base_count += count;
+	return 0;
+}
+
+int ckpt_manifest_writer_catalog(struct ckpt_manifest_writer *w, const void *bytes, size_t len)
+{
+	void *copy = malloc(len);
+
+	if (!copy)
+		return -ENOMEM;
+	memcpy(copy, bytes, len);
+	free(w->catalog);
+	w->catalog = copy;
+	w->catalog_len = len;
 	return 0;
 }

@@ -221,6 +221,18 @@ static int copy_entries(struct ckpt_edit *d, uint32_t removed)
 	return rc;
 }
 
+// That of m is of the files of m.
+static int copy_catalog(struct ckpt_edit *d)
+{
+	bool same = d->same_files || d->only_attributes || d->restores;
+	const void *bytes = d->catalog;
+	size_t len = d->catalog_len;
+
+	if (!bytes && (!same || !ckpt_manifest_catalog(d->m, &bytes, &len)))
+		return 0;
+	return ckpt_manifest_writer_catalog(d->w, bytes, len);
+}
+
 int ckpt_edit_copy(struct ckpt_edit *d, uint32_t removed)
 {
 	uint32_t count = ckpt_manifest_count(d->m);
@@ -236,6 +248,8 @@ int ckpt_edit_copy(struct ckpt_edit *d, uint32_t removed)
 		count_subdirs(d);
 	if (!rc)
 		rc = ckpt_manifest_writer_session(d->w, d->step->session, &own);
+	if (!rc)
+		rc = copy_catalog(d);
 	return rc ? rc : copy_entries(d, removed);
 }
 
@@ -292,10 +306,10 @@ static bool has_other_files(const struct ckpt_edit *d)
 	       (!d->same_files && memcmp(ckpt_manifest_sha256(d->next), ckpt_manifest_sha256(d->m), CKPT_SHA256_LEN));
 }
 
-static int drop_findings(struct ckpt_record *r)
+static int set_findings(struct ckpt_record *r, const char *findings)
 {
 	char *metadata;
-	int rc = ckpt_metadata_set_findings(r->metadata, NULL, &metadata);
+	int rc = ckpt_metadata_set_findings(r->metadata, findings, &metadata);
 
 	if (rc)
 		return rc;
@@ -323,8 +337,8 @@ static int set_manifest(void *arg, struct ckpt_record *r)
 	if (!d->restores && memcmp(r->summary.manifest_sha256, ckpt_manifest_sha256(d->m), 32))
 		return -EAGAIN; // an amend before, whose answer was lost, is there after all
 	rc = set_metadata(d, r);
-	if (!rc && has_other_files(d))
-		rc = drop_findings(r);
+	if (!rc && (d->findings || has_other_files(d)))
+		rc = set_findings(r, d->findings);
 	if (rc)
 		return rc;
 	free(TAKE_PTR(r->manifest));
@@ -347,7 +361,8 @@ static int set_manifest(void *arg, struct ckpt_record *r)
 		r->summary.committed_ns = d->committed_ns;
 	r->summary.sealed = ckpt_manifest_is_sealed(d->next);
 	r->summary.packed = ckpt_manifest_is_packed(d->next);
-	snprintf(r->summary.event, sizeof(r->summary.event), "%s", d->event);
+	if (d->event)
+		snprintf(r->summary.event, sizeof(r->summary.event), "%s", d->event);
 	if (d->len > CKPT_MANIFEST_EMBED_MAX) {
 		ckpt_hex(r->summary.manifest_sha256, 32, key + 2);
 		rc = ckpt_objects_put_how(d->step->store->objects, key, d->data, d->len, d->frees, NULL);

@@ -12,7 +12,7 @@
 
 struct ckpt_edit {
 	struct ckpt_step *step;
-	const char *event;    // of the version
+	const char *event;    // of the version; NULL: as it was
 	bool frees;           // it removes files: its version can be put on a full disk too (version.h)
 	bool same_files;      // clients see nothing of it: its time stays
 	bool attributes;      // what was changed of attributes until now (attributes.h) is in it
@@ -25,6 +25,9 @@ struct ckpt_edit {
 	bool (*bytes_in)(void *arg, uint32_t index, const struct ckpt_manifest **ret_from, uint32_t *ret_index);
 	bool (*leaves_out)(void *arg, uint32_t index); // of m: the entry is not copied. NULL: all are
 	void *arg;
+	const char *findings; // in the arrays of these files (core/view/examine.h); NULL: as it was
+	const void *catalog;  // of them, encoded, in place of one that m may have; NULL: as it was
+	size_t catalog_len;
 	char *says;        // ours: metadata, canonical, that takes the place of what was said before; NULL: that stays
 	bool names;        // names change: each empty file says where its raw file is, too
 	uint32_t moved;    // an entry that has another name, with all below it, by index in m; 0: none

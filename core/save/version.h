@@ -33,8 +33,3 @@ int ckpt_version_flag(struct ckpt_step *step, uint32_t flag, bool on, const char
 
 // New metadata for a committed step, as a new version with the same files. The same metadata: 0, nothing is written.
 int ckpt_commit_metadata(struct ckpt_step *step, const char *metadata);
-
-// The findings in the arrays of a committed step, an object as JSON (core/view/examine.h), becomes part of its metadata, as a new version with the
-// files of m. -ESTALE: it has another manifest by now; -EBUSY: it is being removed or changed; -EFBIG: its metadata have no room for it. Nothing is
-// said in the error log.
-int ckpt_version_findings(struct ckpt_step *step, const struct ckpt_manifest *m, const char *findings);

@@ -6,7 +6,7 @@
 #include "core/record/metadata.h"
 #include "core/remote/near.h"
 #include "core/remote/remote.h"
-#include "core/save/version.h"
+#include "core/save/examined.h"
 #include "core/step/errlog.h"
 #include "core/step/older.h"
 #include "core/step/store.h"
@@ -236,7 +236,8 @@ static int find(struct look *l)
 	take_before(l);
 	rc = examine_with_stack(l);
 	if (!rc && l->found.json)
-		rc = ckpt_version_findings(l->step, l->how.m, l->found.json);
+		rc = ckpt_version_examined(l->step, &(struct ckpt_examined_of){l->how.m, l->found.json,
+									       l->found.catalog, l->found.catalog_len});
 	if (!rc)
 		tell(l);
 	return rc;

@@ -45,6 +45,7 @@
 #include "core/tier/cool.h"
 #include "core/tier/cooler.h"
 #include "core/tier/sealer.h"
+#include "core/view/step_arrays.h"
 
 #include <fcntl.h>
 #include <limits.h>
@@ -53,11 +54,11 @@
 
 // A part that frees what another one still needs comes behind that.
 static struct ckpt_part *const step_parts[] = {
-	&ckpt_amending_part,  &ckpt_staging_part, &ckpt_attempts_part, &ckpt_copying_part,
-	&ckpt_sharing_part,   &ckpt_reopen_part,  &ckpt_removing_part, &ckpt_changed_part,
-	&ckpt_pinned_part,    &ckpt_trashed_part, &ckpt_saved_part,    &ckpt_sealing_part,
-	&ckpt_cooling_part,   &ckpt_raws_part,    &ckpt_unnamed_part,  &ckpt_evict_unreadable_part,
-	&ckpt_examining_part,
+	&ckpt_amending_part,  &ckpt_staging_part,      &ckpt_attempts_part, &ckpt_copying_part,
+	&ckpt_sharing_part,   &ckpt_reopen_part,       &ckpt_removing_part, &ckpt_changed_part,
+	&ckpt_pinned_part,    &ckpt_trashed_part,      &ckpt_saved_part,    &ckpt_sealing_part,
+	&ckpt_cooling_part,   &ckpt_raws_part,         &ckpt_unnamed_part,  &ckpt_evict_unreadable_part,
+	&ckpt_examining_part, &ckpt_catalog_told_part,
 };
 
 static struct ckpt_part *const store_parts[] = {

@@ -237,6 +237,7 @@ static int put_into_words(const struct ckpt_findings *f, size_t arrays, bool ele
 
 void ckpt_examined_done(struct ckpt_examined *e)
 {
+	free(e->catalog);
 	free(e->json);
 	free(e->worst);
 	*e = (struct ckpt_examined){0};
@@ -308,6 +309,8 @@ int ckpt_examine(const struct ckpt_examine *how, struct ckpt_examined *ret)
 		rc = find_all(how, &now, arrays_before ? &before : NULL, &found, &not_read);
 	if (!rc && (ckpt_catalog_count(now.catalog) || found.count))
 		rc = put_into_words(&found, ckpt_catalog_count(now.catalog), how->elements, not_read, ret);
+	if (!rc && ckpt_catalog_count(now.catalog))
+		rc = ckpt_step_arrays_encode(arrays, &ret->catalog, &ret->catalog_len);
 	ckpt_findings_done(&found);
 	ckpt_step_arrays_free(arrays);
 	ckpt_step_arrays_free(arrays_before);

@@ -36,6 +36,8 @@ struct ckpt_examined {
 	char *json;  // as above; NULL: there are no arrays, and nothing is wrong
 	char *worst; // the first trouble, in words; NULL: it is healthy
 	uint64_t troubles;
+	void *catalog; // encoded, for the manifest; NULL: there are no arrays, the manifest has it, or it is too large to be kept
+	size_t catalog_len;
 };
 // 0; -EINTR; -ENOMEM; what reading files says. Arrays of the step before that cannot be read are not compared.
 int ckpt_examine(const struct ckpt_examine *how, struct ckpt_examined *ret);

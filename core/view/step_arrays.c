@@ -1,7 +1,10 @@
 #include "core/view/step_arrays.h"
 
+#include "core/array/catalog_encode.h"
 #include "core/base/util.h"
 #include "core/cold/file.h"
+#include "core/step/errlog.h"
+#include "core/step/store.h"
 
 #include <limits.h>
 #include <stdio.h>
@@ -11,6 +14,7 @@ struct ckpt_step_arrays {
 	struct ckpt_manifest *m;
 	struct ckpt_catalog *catalog;
 	struct ckpt_catalog_files files;
+	bool stored;                    // the catalog is that of the manifest
 	struct ckpt_catalog_stop *stop; // while it is read; else NULL
 };
 
@@ -210,14 +214,109 @@ static int read_below(struct ckpt_step_arrays *a, const char *path)
 	return rc;
 }
 
-int ckpt_step_arrays_read(struct ckpt_step *step, struct ckpt_manifest *m, const char *path,
-			  struct ckpt_step_arrays **ret_arrays)
+// --- The catalog of the manifest ----------------------------------------------------------------------------------------------
+
+// A file that pieces are in: the last one, as neighbours mostly have the same.
+struct place {
+	const char *file;
+	uint64_t bytes;
+};
+
+static bool find_file(const struct ckpt_manifest *m, const char *file, struct place *at)
 {
-	return ckpt_step_arrays_read_until(step, m, path, NULL, ret_arrays);
+	struct ckpt_entry e;
+	uint32_t index;
+
+	if (at->file && !strcmp(at->file, file))
+		return true;
+	if (ckpt_manifest_lookup(m, file, &index))
+		return false;
+	ckpt_manifest_entry(m, index, &e);
+	*at = (struct place){file, e.bytes};
+	return e.type == CKPT_ENTRY_FILE;
 }
 
-int ckpt_step_arrays_read_until(struct ckpt_step *step, struct ckpt_manifest *m, const char *path,
-				struct ckpt_catalog_stop *stop, struct ckpt_step_arrays **ret_arrays)
+// The elements of an array that can be read lie in files of the step.
+static bool is_in_files(const struct ckpt_manifest *m, const struct ckpt_catalog *c, size_t i, struct place *at)
+{
+	struct ckpt_catalog_array a;
+
+	ckpt_catalog_get(c, i, &a);
+	for (size_t k = 0; k < a.pieces && !a.why; k++) {
+		struct ckpt_piece p;
+
+		ckpt_catalog_piece(c, i, k, &p);
+		if (!p.data && (!find_file(m, p.file, at) || p.offset > at->bytes || p.bytes > at->bytes - p.offset))
+			return false;
+	}
+	return true;
+}
+
+static int decode(const struct ckpt_manifest *m, const void *bytes, size_t len, struct ckpt_catalog **ret_catalog)
+{
+	struct ckpt_catalog *c;
+	struct place at = {0};
+	int rc = ckpt_catalog_decode(bytes, len, &c);
+
+	if (rc)
+		return rc;
+	for (size_t i = 0; i < ckpt_catalog_count(c) && !rc; i++)
+		rc = is_in_files(m, c, i, &at) ? 0 : -EBADMSG;
+	if (rc)
+		ckpt_catalog_free(c);
+	else
+		*ret_catalog = c;
+	return rc;
+}
+
+static bool is_told(struct ckpt_step *step, const struct ckpt_manifest *m)
+{
+	struct ckpt_catalog_told *told = ckpt_catalog_told_of(step);
+	const uint8_t *sha256 = ckpt_manifest_sha256(m);
+	LOCK_SCOPE(&step->lock);
+	bool is = !memcmp(told->manifest_sha256, sha256, CKPT_SHA256_LEN);
+
+	memcpy(told->manifest_sha256, sha256, CKPT_SHA256_LEN);
+	return is;
+}
+
+static bool take_catalog(struct ckpt_step_arrays *a)
+{
+	struct ckpt_step *step = a->step;
+	struct ckpt_step_name name;
+	const void *bytes;
+	size_t len;
+	int rc = ckpt_manifest_catalog(a->m, &bytes, &len) ? decode(a->m, bytes, len, &a->catalog) : -ENODATA;
+
+	if (rc == -EBADMSG && step->store->errlog && !is_told(step, a->m)) {
+		ckpt_step_name(step, &name);
+		ckpt_errlog_add(step->store->errlog, name.name, rc,
+				"no data is lost; `ckptfs check` reads the files, too",
+				"the catalog of its arrays is damaged, and its files are read instead");
+	}
+	return !rc;
+}
+
+int ckpt_step_arrays_encode(const struct ckpt_step_arrays *a, void **ret_bytes, size_t *ret_len)
+{
+	CLEANUP_FREE void *bytes = NULL;
+	struct ckpt_catalog *again;
+	int rc = a->stored ? -EFBIG : ckpt_catalog_encode(a->catalog, &bytes, ret_len);
+
+	*ret_bytes = NULL;
+	if (!rc)
+		rc = decode(a->m, bytes, *ret_len, &again); // what cannot be read back is not kept
+	if (rc)
+		return rc == -ENOMEM ? rc : 0;
+	ckpt_catalog_free(again);
+	*ret_bytes = TAKE_PTR(bytes);
+	return 0;
+}
+
+// --- The whole ----------------------------------------------------------------------------------------------------------------
+
+static int read_arrays(struct ckpt_step *step, struct ckpt_manifest *m, const char *path, bool use_catalog,
+		       struct ckpt_catalog_stop *stop, struct ckpt_step_arrays **ret_arrays)
 {
 	struct ckpt_step_arrays *a = ckpt_calloc(1, sizeof(*a));
 	int rc;
@@ -228,17 +327,36 @@ int ckpt_step_arrays_read_until(struct ckpt_step *step, struct ckpt_manifest *m,
 	a->m = ckpt_manifest_ref(m);
 	a->files = (struct ckpt_catalog_files){open_file, close_file, each_file, a};
 	a->stop = stop;
-	rc = ckpt_catalog_new(&a->catalog);
-	if (!rc) {
+	a->stored = use_catalog && !*path && take_catalog(a);
+	rc = a->stored ? 0 : ckpt_catalog_new(&a->catalog);
+	if (!rc)
 		ckpt_catalog_stop_by(a->catalog, stop);
+	if (!rc && !a->stored)
 		rc = read_below(a, path);
-	}
 	a->stop = NULL; // who reads elements asks himself
 	if (rc)
 		ckpt_step_arrays_free(a);
 	else
 		*ret_arrays = a;
 	return rc;
+}
+
+int ckpt_step_arrays_read(struct ckpt_step *step, struct ckpt_manifest *m, const char *path,
+			  struct ckpt_step_arrays **ret_arrays)
+{
+	return read_arrays(step, m, path, true, NULL, ret_arrays);
+}
+
+int ckpt_step_arrays_read_until(struct ckpt_step *step, struct ckpt_manifest *m, const char *path,
+				struct ckpt_catalog_stop *stop, struct ckpt_step_arrays **ret_arrays)
+{
+	return read_arrays(step, m, path, true, stop, ret_arrays);
+}
+
+int ckpt_step_arrays_read_files(struct ckpt_step *step, struct ckpt_manifest *m, const char *path,
+				struct ckpt_step_arrays **ret_arrays)
+{
+	return read_arrays(step, m, path, false, NULL, ret_arrays);
 }
 
 void ckpt_step_arrays_free(struct ckpt_step_arrays *a)
@@ -260,3 +378,5 @@ const struct ckpt_catalog_files *ckpt_step_arrays_files(const struct ckpt_step_a
 {
 	return &a->files;
 }
+
+struct ckpt_part ckpt_catalog_told_part = {.bytes = sizeof(struct ckpt_catalog_told)};

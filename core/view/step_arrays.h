@@ -1,6 +1,8 @@
 // The catalog of one version of a step, read from its files: raw ones, and chunks here or in the remote.
 //
-// Only headers are read. Files that hold nothing but pieces of arrays that are known by then (chunks of zarr, .distcp) are not opened.
+// A version whose manifest has its catalog needs no file for it. One that cannot be used is damage of a cache: a line in the error log says so,
+// once for a version, and the files are read. One of a newer form is not told of.
+// Of files only headers are read. Those that hold nothing but pieces of arrays that are known by then (chunks of zarr, .distcp) are not opened.
 //
 // Ownership: the caller's. It holds the step and the manifest. Threads: any once it is made; ckpt_step_arrays_files() may be called by
 // several threads at once. Blocks on the disk or the store.
@@ -9,9 +11,16 @@
 #pragma once
 
 #include "core/array/catalog.h"
+#include "core/base/part.h"
 #include "core/step/step.h"
 
 struct ckpt_step_arrays;
+
+// Guarded by step->lock.
+struct ckpt_catalog_told {
+	uint8_t manifest_sha256[CKPT_SHA256_LEN]; // whose catalog the error log has a line about
+};
+CKPT_PART(struct ckpt_step, struct ckpt_catalog_told, ckpt_catalog_told)
 
 // path: arrays of the files below it; "": all.
 int ckpt_step_arrays_read(struct ckpt_step *step, struct ckpt_manifest *m, const char *path,
@@ -19,6 +28,12 @@ int ckpt_step_arrays_read(struct ckpt_step *step, struct ckpt_manifest *m, const
 // The same, which stop ends with -EINTR; it lives as long as the arrays. NULL: none.
 int ckpt_step_arrays_read_until(struct ckpt_step *step, struct ckpt_manifest *m, const char *path,
 				struct ckpt_catalog_stop *stop, struct ckpt_step_arrays **ret_arrays);
+// The same from the files alone, for who looks into these.
+int ckpt_step_arrays_read_files(struct ckpt_step *step, struct ckpt_manifest *m, const char *path,
+				struct ckpt_step_arrays **ret_arrays);
+// For the manifest (core/array/catalog_encode.h), malloc'ed. NULL: the manifest has it, it is too large to be kept, or it could not be read back.
+// 0, -ENOMEM.
+int ckpt_step_arrays_encode(const struct ckpt_step_arrays *a, void **ret_bytes, size_t *ret_len);
 void ckpt_step_arrays_free(struct ckpt_step_arrays *a); // NULL is fine
 
 const struct ckpt_catalog *ckpt_step_arrays_catalog(const struct ckpt_step_arrays *a);

@@ -183,3 +183,57 @@ void ckpt_walk_catalog_of(const struct ckpt_catalog *c, const struct ckpt_sample
 {
 	walk(c, files, count, 0);
 }
+
+static bool same_text(const char *a, const char *b)
+{
+	return a && b ? !strcmp(a, b) : a == b;
+}
+
+static bool same_bytes(const void *a, const void *b, size_t len)
+{
+	return a && b ? !memcmp(a, b, len) : !a == !b;
+}
+
+static bool same_pieces(const struct ckpt_catalog *a, const struct ckpt_catalog *b, size_t i, size_t k, unsigned ndim)
+{
+	size_t len = ndim * sizeof(uint64_t);
+	struct ckpt_piece p, q;
+
+	ckpt_catalog_piece(a, i, k, &p);
+	ckpt_catalog_piece(b, i, k, &q);
+	return same_text(p.file, q.file) && p.offset == q.offset && p.bytes == q.bytes &&
+	       !memcmp(p.codecs, q.codecs, sizeof(p.codecs)) && !memcmp(p.start, q.start, len) &&
+	       !memcmp(p.extent, q.extent, len) && !memcmp(p.strides, q.strides, len) && p.first == q.first &&
+	       same_bytes(p.data, q.data, (size_t)p.bytes);
+}
+
+static bool same_arrays(const struct ckpt_catalog *a, const struct ckpt_catalog *b, size_t i)
+{
+	struct ckpt_catalog_array x, y;
+	bool same;
+
+	ckpt_catalog_get(a, i, &x);
+	ckpt_catalog_get(b, i, &y);
+	same = same_text(x.tree, y.tree) && same_text(x.name, y.name) && same_text(x.format, y.format) &&
+	       same_text(x.why, y.why) && x.dtype == y.dtype && x.big_endian == y.big_endian && x.ndim == y.ndim &&
+	       !memcmp(x.shape, y.shape, x.ndim * sizeof(*x.shape)) &&
+	       same_bytes(x.fill, y.fill, ckpt_dtype_width(x.dtype)) && x.pieces == y.pieces;
+	for (size_t k = 0; k < x.pieces && same; k++)
+		same = same_pieces(a, b, i, k, x.ndim);
+	return same;
+}
+
+bool ckpt_same_catalogs(const struct ckpt_catalog *a, const struct ckpt_catalog *b)
+{
+	bool same = ckpt_catalog_count(a) == ckpt_catalog_count(b) && ckpt_catalog_faults(a) == ckpt_catalog_faults(b);
+	struct ckpt_catalog_fault f, g;
+
+	for (size_t i = 0; i < ckpt_catalog_count(a) && same; i++)
+		same = same_arrays(a, b, i);
+	for (size_t i = 0; i < ckpt_catalog_faults(a) && same; i++) {
+		ckpt_catalog_fault(a, i, &f);
+		ckpt_catalog_fault(b, i, &g);
+		same = same_text(f.file, g.file) && same_text(f.field, g.field) && same_text(f.reason, g.reason);
+	}
+	return same;
+}

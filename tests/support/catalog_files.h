@@ -15,6 +15,8 @@ struct ckpt_sample_file {
 };
 int ckpt_catalog_of_files(struct ckpt_sample_file *files, size_t count, const char *path,
 			  struct ckpt_catalog **ret_catalog);
+// They say the same of the same arrays, pieces and faults, in one order.
+bool ckpt_same_catalogs(const struct ckpt_catalog *a, const struct ckpt_catalog *b);
 // A block of OCDBT is added to b: a manifest or a node with this body, not compressed, whose length and checksum are right.
 #define CKPT_SAMPLE_MANIFEST 0x0cdb3a2au
 #define CKPT_SAMPLE_NODE 0x0cdb20deu

@@ -587,7 +587,7 @@ END_TEST
 START_TEST(a_section_without_rows_that_should_be_absent_is_refused)
 {
 	static const uint32_t types[] = {CKPT_SECTION_SEALS, CKPT_SECTION_CHUNKS, CKPT_SECTION_PACKS,
-					 CKPT_SECTION_BASES};
+					 CKPT_SECTION_BASES, CKPT_SECTION_CATALOG};
 	static const uint32_t there[] = {CKPT_SECTION_ENTRIES,    CKPT_SECTION_INODES, CKPT_SECTION_SESSIONS,
 					 CKPT_SECTION_XATTR_SETS, CKPT_SECTION_XATTRS, CKPT_SECTION_STRINGS};
 	struct ckpt_section sections[ARRAY_LEN(there) + 1];
@@ -602,6 +602,41 @@ START_TEST(a_section_without_rows_that_should_be_absent_is_refused)
 					    &made_len));
 		ck_assert_int_eq(ckpt_try_manifest(made, made_len), with ? -EBADMSG : 0);
 		free(made);
+	}
+}
+END_TEST
+
+START_TEST(a_catalog_is_kept_as_it_is_and_a_reader_may_skip_it)
+{
+	struct ckpt_manifest_writer *w;
+	struct ckpt_manifest *m;
+	struct ckpt_section catalog;
+	uint32_t handle;
+	const void *kept;
+	size_t kept_len;
+
+	m = parse();
+	ck_assert(!ckpt_manifest_catalog(m, &kept, &kept_len));
+	ckpt_manifest_unref(m);
+	ck_ok(ckpt_manifest_writer_new(&w));
+	ck_ok(ckpt_manifest_writer_add(
+		w, 0, &(struct ckpt_entry){.type = CKPT_ENTRY_DIR, .name = "", .mode = 0755, .nlink = 2, .ino = 1},
+		&handle));
+	ck_ok(ckpt_manifest_writer_catalog(w, "of before", 9));
+	ck_ok(ckpt_manifest_writer_catalog(w, "catalog", 7));
+	ckpt_fixture_manifest_take(w);
+	ck_ok(try_it());
+	m = parse();
+	ck_assert(ckpt_manifest_catalog(m, &kept, &kept_len) && kept_len == 7 && !memcmp(kept, "catalog", 7));
+	ckpt_manifest_unref(m);
+	catalog = section(CKPT_SECTION_CATALOG);
+	ck_assert(!catalog.required);
+	for (uint8_t *row = data + CKPT_CONTAINER_HEADER_BYTES;; row += CKPT_CONTAINER_SECTION_BYTES) {
+		if (ckpt_get32(row) != CKPT_SECTION_CATALOG)
+			continue;
+		ckpt_put32(row + 4, 1); // one content has one form
+		ck_error(try_it(), EBADMSG);
+		break;
 	}
 }
 END_TEST
@@ -744,6 +779,7 @@ static Suite *suite(void)
 	tcase_add_test(t, siblings_out_of_order_are_found);
 	tcase_add_test(t, attributes_out_of_order_are_found);
 	tcase_add_test(t, missing_sections_are_found);
+	tcase_add_test(t, a_catalog_is_kept_as_it_is_and_a_reader_may_skip_it);
 	tcase_add_loop_test(t, a_section_without_rows_that_should_be_absent_is_refused, 0, 4);
 	tcase_add_test(t, no_byte_can_be_changed_unseen);
 	tcase_add_test(t, every_changed_byte_with_a_right_digest_is_safe);

@@ -1,0 +1,33 @@
+// The form of a catalog as bytes, between catalog_encode.c and catalog_decode.c.
+#pragma once
+
+#include "core/array/catalog_encode.h"
+
+#define CKPT_CATALOG_FORM 1u
+
+// The header: then comes one frame of zstd.
+enum { FORM_VERSION = 0, FORM_PLAIN = 4, FORM_HEAD = 8 };
+
+// Of an array.
+#define CKPT_FORM_BIG_ENDIAN 1u
+#define CKPT_FORM_FILL 2u
+#define CKPT_FORM_ARRAY_BITS 3u
+
+// Of a piece: what is not as expected is said.
+#define CKPT_FORM_FILE 1u     // another file than that of the piece before
+#define CKPT_FORM_OFFSET 2u   // it does not begin at the end of the piece before
+#define CKPT_FORM_BYTES 4u    // another length than that of the box's elements
+#define CKPT_FORM_CODECS 8u   // some
+#define CKPT_FORM_BOX 16u     // not the whole array
+#define CKPT_FORM_STRIDES 32u // not in C order
+#define CKPT_FORM_FIRST 64u   // not 0
+#define CKPT_FORM_DATA 128u   // its bytes are here
+
+// The piece before: at first there is none.
+struct ckpt_form_place {
+	uint64_t end; // in its file
+	uint32_t file;
+};
+
+// What is expected of a piece with this extent: strides, and bytes, which saturate.
+uint64_t ckpt_form_expect(const struct ckpt_catalog_array *a, const uint64_t *extent, uint64_t *ret_strides);
