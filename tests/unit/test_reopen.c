@@ -1,94 +1,5 @@
 // Reopened steps: how they begin, what ends them, and that whatever fails on the way the version of before is there.
-#include "core/save/stage.h"
-#include "core/save/version.h"
-#include "core/step/follow.h"
-#include "core/store/open.h"
-#include "tests/support/fixture.h"
-#include "tests/support/hooks.h"
-#include "tests/support/sysfault.h"
-
-#include "core/base/lock.h"
-#include "core/base/sys.h"
-#include "core/base/util.h"
-#include "core/policy/temporary.h"
-#include "core/save/delete.h"
-#include "core/save/remove.h"
-#include "core/save/reopen.h"
-#include "core/save/share.h"
-#include "core/store/load.h"
-
-#include <fcntl.h>
-#include <stdio.h>
-
-#define CALLS_MAX 500
-#define WAIT_MS 5000
-
-static struct ckpt_step *base;
-
-static void setup(void)
-{
-	struct ckpt_step *step;
-
-	ckpt_fixture_open();
-	step = ckpt_staged_begin(s, "1000");
-	close(ckpt_staged_put(step, "model.bin", "committed"));
-	close(ckpt_staged_put(step, "config.json", "{}"));
-	ck_ok(ckpt_sys.mkdir(step->dirfd, "params", 0755));
-	close(ckpt_staged_put(step, "params/w", "w"));
-	ck_ok(ckpt_commit(step, &ckpt_staged_plain));
-	base = step;
-}
-
-static void teardown(void)
-{
-	ckpt_step_unref(base);
-	ckpt_fixture_close();
-}
-
-static void start_anew(void)
-{
-	ckpt_step_unref(TAKE_PTR(base));
-	ckpt_fixture_reopen();
-	base = ckpt_step_find(s, "", "1000");
-}
-
-static struct ckpt_step *reopen(void)
-{
-	struct ckpt_step *step;
-
-	ck_ok(ckpt_reopen(base, &step));
-	return step;
-}
-
-// As a client does that opens it with O_TRUNC.
-static void write_anew(struct ckpt_step *step, const char *path, const char *text)
-{
-	ck_ok(ckpt_stage_enter(step, true));
-	ck_ok(ckpt_sys.unlink(step->dirfd, path, 0));
-	close(ckpt_staged_put(step, path, text));
-	ckpt_stage_leave(step);
-}
-
-static bool wait_for(struct ckpt_step *step, enum ckpt_step_state state)
-{
-	for (int i = 0; i < WAIT_MS && ckpt_step_state(step) != state; i++)
-		usleep(1000);
-	return ckpt_step_state(step) == state;
-}
-
-static void is_as_before(void)
-{
-	struct ckpt_step *found = ckpt_step_find(s, "", "1000");
-
-	ck_assert_ptr_nonnull(found);
-	ck_assert(!ckpt_step_is_reopened(found));
-	ck_assert_uint_eq(ckpt_save_count(s, CKPT_STEP_COMMITTED), 1);
-	ck_assert_uint_eq(ckpt_save_count(s, CKPT_STEP_DELETED), 0);
-	ckpt_staged_check(found, "model.bin", "committed");
-	ckpt_staged_check(found, "config.json", "{}");
-	ckpt_staged_check(found, "params/w", "w");
-	ckpt_step_unref(found);
-}
+#include "tests/support/reopening.h"
 
 // --- Beginning --------------------------------------------------------------------------------------------------------
 
@@ -628,79 +539,6 @@ START_TEST(a_start_finds_the_version_of_before_and_the_changes_left_over)
 }
 END_TEST
 
-// --- Versions that expire in any order --------------------------------------------------------------------------------
-
-static struct ckpt_step *next_version(const char *text)
-{
-	struct ckpt_step *step = base ? reopen() : ckpt_staged_begin(s, "1000");
-
-	if (base)
-		write_anew(step, "config.json", text);
-	else
-		close(ckpt_staged_put(step, "config.json", text));
-	ck_ok(ckpt_commit(step, &ckpt_staged_plain));
-	return step;
-}
-
-START_TEST(of_versions_that_expire_in_any_order_none_comes_back)
-{
-	static const int orders[][3] = {{0, 1, 2}, {0, 2, 1}, {1, 0, 2}, {1, 2, 0}, {2, 0, 1}, {2, 1, 0}};
-	char sessions[3][37];
-
-	for (int n = 0; n < 3; n++) {
-		if (n) {
-			struct ckpt_step *step = next_version("next");
-
-			ckpt_step_unref(base);
-			base = step;
-		}
-		snprintf(sessions[n], sizeof(sessions[n]), "%s", base->session);
-	}
-	ck_ok(ckpt_delete(base));
-	for (size_t n = 0; n < 3; n++) {
-		struct ckpt_step *step;
-
-		if (_i % 2)
-			start_anew();
-		step = ckpt_step_of_session(s, sessions[orders[_i / 2][n]]);
-		ck_assert_ptr_nonnull(step);
-		ck_ok(ckpt_expire(step));
-		ckpt_step_unref(step);
-		ck_assert_uint_eq(ckpt_save_count(s, CKPT_STEP_DELETED), 2 - n);
-		ck_assert_uint_eq(ckpt_save_count(s, CKPT_STEP_COMMITTED), 0);
-	}
-	start_anew();
-	ck_assert_ptr_null(base);
-	ck_assert_uint_eq(ckpt_save_count(s, CKPT_STEP_DELETED), 0);
-}
-END_TEST
-
-// The older one has the deletion of the newer one, comes back and goes: no number of a version is in the way of the next.
-START_TEST(no_version_that_is_left_is_in_the_way_of_the_next)
-{
-	struct ckpt_step *newer = next_version("newer");
-
-	ck_ok(ckpt_delete(newer));
-	ck_ok(ckpt_expire(newer));
-	ckpt_step_unref(newer);
-	ck_ok(ckpt_undelete(base));
-	ck_ok(ckpt_delete(base));
-	ck_ok(ckpt_expire(base));
-	ckpt_step_unref(TAKE_PTR(base));
-	if (_i)
-		start_anew();
-	for (int n = 0; n < 8; n++) {
-		struct ckpt_step *step = next_version("again");
-
-		ckpt_step_unref(base);
-		base = step;
-	}
-	start_anew();
-	ckpt_staged_check(base, "config.json", "again");
-	ck_assert_uint_eq(ckpt_save_count(s, CKPT_STEP_DELETED), 7);
-}
-END_TEST
-
 // --- Failures ---------------------------------------------------------------------------------------------------------
 
 START_TEST(a_reopening_that_fails_has_changed_nothing)
@@ -803,8 +641,6 @@ int main(void)
 	tcase_add_test(ends, a_commit_that_fails_leaves_it_reopened);
 	tcase_add_test(ends, its_removal_is_the_deletion_of_the_version_of_before);
 	tcase_add_test(ends, a_start_finds_the_version_of_before_and_the_changes_left_over);
-	tcase_add_loop_test(ends, of_versions_that_expire_in_any_order_none_comes_back, 0, 12);
-	tcase_add_loop_test(ends, no_version_that_is_left_is_in_the_way_of_the_next, 0, 2);
 	suite_add_tcase(suite, ends);
 	tcase_add_checked_fixture(failures, setup, teardown);
 	tcase_add_loop_test(failures, a_reopening_that_fails_has_changed_nothing, 0, 4);
