@@ -42,7 +42,7 @@ SUITES = {
     "core/base/sys.c": ("test_sys", "test_scan"),
     "core/step/trash.c": ("crash_test_delete",),
     "core/step/amending.c": ("test_amend", "test_amend_meanwhile", "test_commit_late", "test_reopen", "test_amend_faults"),
-    "core/save/warm.c": ("test_cool",),
+    "core/save/warm.c": ("test_cool_warm",),
 }
 
 # What no suite can notice, and why that is no hole.
