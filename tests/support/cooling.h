@@ -88,6 +88,16 @@ static inline struct ckpt_entry entry(const char *path)
 	return e;
 }
 
+// Field by field: what is between them is not set.
+static inline bool is_same_entry(const struct ckpt_entry *a, const struct ckpt_entry *b)
+{
+	return a->type == b->type && a->content == b->content && a->session == b->session && a->index == b->index &&
+	       a->parent == b->parent && a->child_first == b->child_first && a->child_count == b->child_count &&
+	       a->mode == b->mode && a->uid == b->uid && a->gid == b->gid && a->nlink == b->nlink && a->ino == b->ino &&
+	       a->bytes == b->bytes && a->mtime_s == b->mtime_s && a->mtime_ns == b->mtime_ns &&
+	       a->xattrs == b->xattrs && a->conflict == b->conflict;
+}
+
 static inline void check_large(void)
 {
 	struct ckpt_manifest *m = manifest();
