@@ -212,7 +212,7 @@ static bool is_watched(const struct call *c)
 	return c->node->use->io != IO_PASSTHROUGH;
 }
 
-// What stands for chunks of another step is emptied as any file; without that its bytes are not there to be written among.
+// A stand-in for chunks of another step is emptied as any file; without that its bytes are not there to be written among.
 static int open_of_chunks(struct call *c)
 {
 	CLEANUP_FD int fd = c->step ? node_open(c->fs, c->node, O_PATH | O_NOFOLLOW) : -1;

@@ -20,7 +20,7 @@ struct ckpt_filter {
 	const char *word;        // the program, for messages
 	int64_t timeout_ns;      // 0: without end
 	int spool_fd;            // an empty file
-	// After more bytes have arrived, `got` in all. *ret_max: the most that may come; UINT64_MAX: not known yet. 0, or an exit status that ends
+	// Called as more bytes have arrived, `got` in all. *ret_max: the most that may come; UINT64_MAX: not known yet. 0, or an exit status that ends
 	// the program.
 	int (*look)(void *arg, uint64_t got, uint64_t *ret_max);
 	void *arg;

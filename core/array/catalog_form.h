@@ -29,5 +29,5 @@ struct ckpt_form_place {
 	uint32_t file;
 };
 
-// What is expected of a piece with this extent: strides, and bytes, which saturate.
+// The strides and bytes that a piece with this extent should have; bytes saturate.
 uint64_t ckpt_form_expect(const struct ckpt_catalog_array *a, const uint64_t *extent, uint64_t *ret_strides);

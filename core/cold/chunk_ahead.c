@@ -100,7 +100,7 @@ static bool next_ahead(struct ckpt_chunk_cache *cache, struct ckpt_ahead_run **r
 		int64_t left_ns = drop_old_locked(cache);
 
 		cache->watched = left_ns < INT64_MAX;
-		// Where some is left that is old, this lets others by: to take all pages back takes the kernel its time.
+		// Others get their turn where some is left that is old: the kernel takes its time to take all pages back.
 		(void)ckpt_lock_wait_ns(&cache->wanted, &cache->lock, left_ns);
 	}
 	if (cache->stop)

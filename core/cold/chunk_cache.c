@@ -87,7 +87,7 @@ static struct ckpt_cached **bucket_of(struct ckpt_chunk_cache *cache, const uint
 	return &cache->buckets[id[0]];
 }
 
-// As long as it should be, too: who lies about that in a manifest gets no bytes behind the end of another's.
+// The length has to be right, too: a manifest that lies about it gets no bytes behind the end of another's.
 struct ckpt_cached *ckpt_cached_find_locked(struct ckpt_chunk_cache *cache, const struct ckpt_chunk *chunk)
 {
 	struct ckpt_cached *c = *bucket_of(cache, chunk->id);

@@ -87,7 +87,7 @@ struct ckpt_chunk_cache {
 
 // --- Of chunk_cache.c ----------------------------------------------------------------------------------------------------
 
-// As long as it should be, too; NULL: it is not there.
+// One with this id and length; NULL: it is not there.
 struct ckpt_cached *ckpt_cached_find_locked(struct ckpt_chunk_cache *cache, const struct ckpt_chunk *chunk);
 // A new one, LOADING and held, which the caller reads; NULL: no memory.
 struct ckpt_cached *ckpt_cached_add_locked(struct ckpt_chunk_cache *cache, const struct ckpt_chunk *chunk);
@@ -107,7 +107,7 @@ int64_t ckpt_cached_now_ns(void);
 
 // --- Of chunk_decoding.c -------------------------------------------------------------------------------------------------
 
-// What decoding it takes beside a codec, in bytes.
+// Bytes that decoding it takes beside a codec.
 uint64_t ckpt_decoding_work(const struct ckpt_manifest *m, const struct ckpt_chunk *chunk);
 // A codec, once so much work fits beside what others decode, with `spare` left. Blocks until then; the caller waits for
 // nothing else while it has one. NULL: no memory. _end gives it back.

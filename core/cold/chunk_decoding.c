@@ -28,7 +28,7 @@ static struct ckpt_cache_codec *codec_new(void)
 	return c;
 }
 
-// What decoding it takes, beside a codec: what it is decoded beside, which may be decoded beside others itself, and what is stored of
+// Decoding takes this beside a codec: what it is decoded beside, which may be decoded beside others itself, and what is stored of
 // one that is unusually large.
 uint64_t ckpt_decoding_work(const struct ckpt_manifest *m, const struct ckpt_chunk *chunk)
 {

@@ -6,7 +6,7 @@
 
 enum { ROOT_HANDLE = 0, NO_STRING = 0 };
 
-// What finish() builds beside the items.
+// Tables that finish() builds beside the items.
 struct layout {
 	uint32_t *order;        // handles in the order of the table
 	uint32_t *inodes;       // indices sorted by (ino, index)
@@ -314,7 +314,7 @@ static void layout_bases(const struct ckpt_manifest_writer *w, struct layout *l,
 		layout_bases(w, l, &bases[i], rows + i * CHUNK_BYTES);
 }
 
-// How many rows that makes.
+// The number of rows that this makes.
 static size_t count_bases(const struct ckpt_manifest_writer *w, const struct ckpt_chunk *chunk)
 {
 	size_t count = chunk->base_count;

@@ -14,7 +14,7 @@
 #define LEFTOVER_STILL_NS INT64_C(1000000000) // so long must a file stand still whose descriptor somebody closed
 #define WRITERS_NS INT64_C(20000000)          // between two looks at them
 
-// Once it is closed it is waited for like any, which is not for long.
+// A closed one is waited for like any, which is not for long.
 static bool is_left(const struct attempt *a, const struct ckpt_writer *w)
 {
 	return a->leaves_late && w->late && !w->flushed;
@@ -157,7 +157,7 @@ static int write_back_locked(struct attempt *a)
 	return 0;
 }
 
-// Until nobody has a file open for writing, or those who do are forks' leftovers that stood still for a while.
+// Waits until nobody has a file open for writing, or those who do are forks' leftovers that stood still for a while.
 static int wait_for_writers_locked(struct attempt *a, struct blamed *ret_blamed)
 {
 	struct ckpt_step *step = a->step;

@@ -1,4 +1,4 @@
-// What was found in the arrays of a committed step becomes part of it, as a new version with the same files, for all nodes: findings in its
+// Findings about the arrays of a committed step become part of it, as a new version with the same files, for all nodes: findings in its
 // metadata, and the catalog in its manifest.
 //
 // Threads: any. Takes store->acts_lock. Blocks on the disk.

@@ -21,7 +21,7 @@ static void merge_name(struct ckpt_state_step *is, const struct ckpt_state_step 
 	is->is.number = from->is.number;
 }
 
-// Where both have other files, those of this node come behind the others, which stay as an older version.
+// This node's files come behind the other's where both have changed theirs; the other's stay as an older version.
 static bool has_our_files(const struct ckpt_state_step *base, const struct ckpt_state_step *theirs,
 			  const struct ckpt_state_step *ours)
 {

@@ -62,7 +62,7 @@ static inline struct ckpt_step *reopen(void)
 	return step;
 }
 
-// As a client does that opens it with O_TRUNC.
+// The same as a client's open with O_TRUNC.
 static inline void write_anew(struct ckpt_step *step, const char *path, const char *text)
 {
 	ck_ok(ckpt_stage_enter(step, true));

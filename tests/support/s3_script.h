@@ -21,7 +21,7 @@
 #define OK_PUT "HTTP/1.1 200 OK\r\n" ETAG DATE EMPTY
 #define CANARY "canary-of-a-secret"
 
-// What the server says, one answer for each request; the last one again and again.
+// The server's answers, one for each request; the last one again and again.
 static struct script {
 	struct httpd_reply replies[8];
 	size_t count;

@@ -91,7 +91,7 @@ START_TEST(a_step_with_damaged_packs_stays_cold)
 }
 END_TEST
 
-// What a crash left under its name is not taken for it.
+// A leftover of a crash under its name is not taken for it.
 START_TEST(a_raw_file_that_was_left_is_replaced)
 {
 	char raw[PATH_MAX];

@@ -186,7 +186,7 @@ static void make_hostile(struct ckpt_state *state, size_t records_len, enum host
 	}
 }
 
-// As it is written by who knows the format.
+// The form that somebody writes who knows the format.
 static void rewrite(const struct snapshot *s, enum hostility how, struct snapshot *ret)
 {
 	const char *store = how == OF_ANOTHER_STORE ? OTHER_STORE : STORE;
@@ -233,7 +233,7 @@ START_TEST(hostile_snapshot_is_refused)
 }
 END_TEST
 
-// What is let in has steps whose records can be read, whatever they say.
+// Records of steps that are let in can be read, whatever they say.
 START_TEST(damaged_snapshot_is_refused_or_whole)
 {
 	CLEANUP(done) struct snapshot s = {0};

@@ -199,7 +199,7 @@ START_TEST(two_packs_of_the_same_chunks_are_two)
 }
 END_TEST
 
-// As when a raw file has changed on the disk since it was sealed: whether its bytes are stored as they are, or by a codec.
+// A raw file has changed on the disk since it was sealed: this is seen whether its bytes are stored as they are, or by a codec.
 START_TEST(bytes_of_another_id_are_not_added)
 {
 	struct ckpt_pack_writer *w;

@@ -111,7 +111,7 @@ static void make_folder(const char *path)
 	ckpt_tree_touch(tree());
 }
 
-// As a mount does when a client has closed it. folder: "." is the top. young: until time goes on.
+// The same as a mount's act when a client has closed it. folder: "." is the top. young: until time goes on.
 static void put(const char *folder, const char *name, bool young)
 {
 	CLEANUP_FD int dirfd = openat(store->tree_fd, folder, O_RDONLY | O_DIRECTORY);

@@ -10,7 +10,7 @@ static bool lists(const struct node *n, const char *name)
 	return is;
 }
 
-// As a mount does when a client has closed it.
+// The same as a mount's act when a client has closed it.
 static void put_tracker(struct node *n, const char *text)
 {
 	put(n, "latest", text);

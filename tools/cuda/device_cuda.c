@@ -159,7 +159,7 @@ static int is_capturing(struct ckpt_device *d __attribute__((unused)), int devic
 	return leave(&c, error);
 }
 
-// As is_capturing().
+// The same as is_capturing().
 static int record(struct ckpt_device *d __attribute__((unused)), int device, void *event, void *stream)
 {
 	struct current c = enter(device);

@@ -55,7 +55,7 @@ int ckpt_pool_new(struct ckpt_device *device, uint64_t pinned_bytes, unsigned fl
 #define CKPT_POOL_FORKED "this process is a fork of the one that made the pool, and CUDA does not work in it"
 // -ECHILD: this process is a fork of the one that made it. Nothing of it may be used, nor its lock: a thread may hold it.
 int ckpt_pool_check(const struct ckpt_cuda_pool *p);
-// Which device's streams copy this memory. A code of the device; -ENODEV.
+// The device whose streams copy this memory. A code of the device; -ENODEV.
 int ckpt_pool_device_of(const struct ckpt_cuda_pool *p, const void *memory, int *ret_device);
 
 // Blocks until one is free. NULL: *stop is true, and ckpt_pool_wake() was called.

@@ -215,7 +215,7 @@ def should_save(
 
 
 def wait(store: StorePath, name: Union[str, int], timeout: Optional[float] = None, sealed: bool = False) -> None:
-    """Until the step is committed and on disk, whoever saves it. TimeoutError after `timeout` seconds."""
+    """Waits until the step is committed and on disk, whoever saves it. TimeoutError after `timeout` seconds."""
     with _library.Handle(os.fspath(store)) as handle:
         ns = -1 if timeout is None else int(timeout * 1e9)
         result = handle.lib.ckpt_wait(handle.at, os.fsencode(str(name)), _library.SEALED if sealed else 0, ns)

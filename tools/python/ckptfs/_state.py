@@ -110,7 +110,7 @@ class Saving:
             self._captured.set()
 
     def captured(self) -> None:
-        """Until tensors may change again: what is saved is what they are now."""
+        """Waits until tensors may change again: what is saved is what they are now."""
         self._captured.wait()
         if self._failed is not None:
             raise self._failed
@@ -120,7 +120,7 @@ class Saving:
         return not self._thread.is_alive()
 
     def result(self, timeout: Optional[float] = None) -> None:
-        """Until the step is listed, whole, and on disk. TimeoutError; or the exception that ended the save."""
+        """Waits until the step is listed, whole, and on disk. TimeoutError; or the exception that ended the save."""
         self._thread.join(timeout)
         if self._thread.is_alive():
             raise TimeoutError(errno.ETIMEDOUT, "it is not committed yet", self._save.step)

@@ -239,14 +239,14 @@ class Save:
             _check(result, what, self._lib.ckpt_cuda_save_why(self._at))
 
     def captured(self) -> None:
-        """Until no copy reads the tensors any more."""
+        """Waits until no copy reads the tensors any more."""
         try:
             self._check(self._lib.ckpt_cuda_captured(self._open()), self.step)
         finally:
             self._tensors = {}
 
     def commit(self, metrics: Optional[Mapping[str, float]] = None, extras: Optional[Mapping[str, Any]] = None) -> None:
-        """Until the step is listed, whole, and on disk."""
+        """Waits until the step is listed, whole, and on disk."""
         said = {"metrics": {k: float(v) for k, v in metrics.items()} if metrics else None, "extras": extras}
         text = json.dumps({k: v for k, v in said.items() if v})
         self.captured()
