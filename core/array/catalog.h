@@ -57,7 +57,8 @@ struct ckpt_catalog_files {
 	void *arg;
 };
 
-// The codecs of the bytes of a piece. They are decoded in the order in which a piece has them.
+// The codecs of the bytes of a piece. They are decoded in the order in which a piece has them. Stored catalogs have these numbers (FORMAT.md): a
+// new one comes last.
 enum ckpt_piece_codec {
 	CKPT_PIECE_RAW,    // behind the last one
 	CKPT_PIECE_CRC32C, // the last 4 bytes are a checksum of the others

@@ -157,7 +157,9 @@ static void take_codecs(struct reader *r, uint8_t codecs[CKPT_PIECE_CODECS_MAX])
 
 	for (unsigned i = 0; bytes && i < CKPT_PIECE_CODECS_MAX; i++) {
 		codecs[i] = bytes[i];
-		if (bytes[i] >= CKPT_PIECE_CODECS || (i && bytes[i] && !bytes[i - 1]))
+		if (bytes[i] >= CKPT_PIECE_CODECS)
+			refuse(r, -ENOTSUP);
+		else if (i && bytes[i] && !bytes[i - 1])
 			refuse(r, -EBADMSG);
 	}
 }
@@ -352,10 +354,9 @@ static int unpack(const uint8_t *bytes, size_t len, uint8_t **ret_plain, uint32_
 	struct ckpt_zstd *z;
 	int rc;
 
-	if (len >= FORM_HEAD && ckpt_get32(bytes + FORM_VERSION) > CKPT_CATALOG_FORM)
+	if (len >= FORM_HEAD && ckpt_get32(bytes + FORM_VERSION) != CKPT_CATALOG_FORM)
 		return -ENOTSUP;
-	if (len < FORM_HEAD || len > CKPT_CATALOG_STORED_MAX || !plain_len || plain_len > CKPT_CATALOG_PLAIN_MAX ||
-	    ckpt_get32(bytes + FORM_VERSION) != CKPT_CATALOG_FORM)
+	if (len < FORM_HEAD || len > CKPT_CATALOG_STORED_MAX || !plain_len || plain_len > CKPT_CATALOG_PLAIN_MAX)
 		return -EBADMSG;
 	plain = malloc(plain_len);
 	rc = plain ? ckpt_zstd_new(&z) : -ENOMEM;

@@ -16,5 +16,5 @@
 
 // Malloc'ed. -EFBIG: it would have more than CKPT_CATALOG_STORED_MAX bytes; -ENOMEM.
 int ckpt_catalog_encode(const struct ckpt_catalog *c, void **ret_bytes, size_t *ret_len);
-// -EBADMSG: it breaks a rule; -ENOTSUP: a newer form, or a format of files that is not known here; -ENOMEM.
+// -EBADMSG: it breaks a rule; -ENOTSUP: another form, or a codec or a format of files that is not known here; -ENOMEM.
 int ckpt_catalog_decode(const void *bytes, size_t len, struct ckpt_catalog **ret_catalog);

@@ -3,6 +3,7 @@
 
 #include "core/array/catalog_encode.h"
 
+// Another number when the form changes, and when readers learn what they had given a reason for: older catalogs are made anew then.
 #define CKPT_CATALOG_FORM 1u
 
 // The header: then comes one frame of zstd.
