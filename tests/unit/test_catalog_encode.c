@@ -215,15 +215,15 @@ START_TEST(each_field_is_checked)
 }
 END_TEST
 
-START_TEST(a_newer_form_is_told_from_damage)
+START_TEST(another_form_is_told_from_damage)
 {
 	(void)reading("a");
 	round_trip();
 	ckpt_put32((uint8_t *)bytes + FORM_VERSION, CKPT_CATALOG_FORM + 1);
 	ckpt_catalog_free(TAKE_PTR(again));
 	ck_assert_int_eq(ckpt_catalog_decode(bytes, len, &again), -ENOTSUP);
-	ckpt_put32((uint8_t *)bytes + FORM_VERSION, 0);
-	ck_assert_int_eq(ckpt_catalog_decode(bytes, len, &again), -EBADMSG);
+	ckpt_put32((uint8_t *)bytes + FORM_VERSION, CKPT_CATALOG_FORM - 1);
+	ck_assert_int_eq(ckpt_catalog_decode(bytes, len, &again), -ENOTSUP);
 	ckpt_put32((uint8_t *)bytes + FORM_VERSION, CKPT_CATALOG_FORM);
 	ckpt_put32((uint8_t *)bytes + FORM_PLAIN, CKPT_CATALOG_PLAIN_MAX + 1);
 	ck_assert_int_eq(ckpt_catalog_decode(bytes, len, &again), -EBADMSG);
@@ -270,7 +270,7 @@ int main(void)
 	tcase_add_test(t, faults_and_names_that_repeat_come_back);
 	tcase_add_test(t, ten_thousand_arrays_are_a_few_bytes_each);
 	tcase_add_test(t, each_field_is_checked);
-	tcase_add_test(t, a_newer_form_is_told_from_damage);
+	tcase_add_test(t, another_form_is_told_from_damage);
 	tcase_add_test(t, without_memory_nothing_is_made);
 	suite_add_tcase(suite, t);
 	return ckpt_suite_run(suite);
