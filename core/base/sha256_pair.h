@@ -1,5 +1,6 @@
 // Two SHA-256 sums at once, by the processor's own instructions. A round of one sum waits for the round before; rounds of another sum fill
 // that wait, so that two sums take about the time of one.
+// libcrypto has no call for this. It makes all other sums, and tests compare the two.
 //
 // Pure functions, any thread, nothing blocks, no errors.
 #pragma once
