@@ -13,6 +13,7 @@
 #include <sys/file.h>
 
 #define PREFIX ".arrays-"
+#define DIGITS 16
 
 int ckpt_amend_left_name(char ret_raw[CKPT_AMENDING_RAW_MAX])
 {
@@ -49,6 +50,15 @@ static int by_name(const void *a, const void *b)
 	return strcmp(((const struct one *)a)->name, ((const struct one *)b)->name);
 }
 
+// A client may give his own files such names, which a version or a writer has.
+static bool is_form(const char *name)
+{
+	const char *digits = name + strlen(PREFIX);
+
+	return !strncmp(name, PREFIX, strlen(PREFIX)) && strlen(digits) == DIGITS &&
+	       strspn(digits, "0123456789abcdef") == DIGITS;
+}
+
 static int list(struct left *l, int dirfd)
 {
 	int fd = ckpt_sys.open(dirfd, ".", O_RDONLY | O_DIRECTORY, 0), rc = MIN(fd, 0);
@@ -60,7 +70,7 @@ static int list(struct left *l, int dirfd)
 		ckpt_sys.close(fd);
 	}
 	while (!rc && !(rc = ckpt_sys.readdir(dir, &d)) && d) {
-		if (strncmp(d->d_name, PREFIX, strlen(PREFIX)) || strlen(d->d_name) >= CKPT_AMENDING_RAW_MAX)
+		if (!is_form(d->d_name))
 			continue;
 		rc = ckpt_grow((void **)&l->at, &l->cap, l->count + 1, sizeof(*l->at));
 		if (!rc) {
@@ -80,11 +90,13 @@ static void note_named(struct left *l, const struct ckpt_manifest *m)
 	for (uint32_t i = 0; i < ckpt_manifest_count(m); i++) {
 		struct ckpt_entry e;
 		struct one want, *found;
+		const char *raw;
 
 		ckpt_manifest_entry(m, i, &e);
-		if (!e.raw_path || strlen(e.raw_path) >= sizeof(want.name))
+		raw = e.raw_path ? e.raw_path : e.parent ? "" : e.name; // a raw file stands at its own path, too
+		if (!is_form(raw))
 			continue;
-		strcpy(want.name, e.raw_path);
+		strcpy(want.name, raw);
 		found = bsearch(&want, l->at, l->count, sizeof(*l->at), by_name);
 		if (found)
 			found->named = true;
@@ -134,7 +146,7 @@ void ckpt_amend_left_remove(struct ckpt_step *step)
 		return;
 	if (!list(&l, dirfd) && l.count && !look_at_versions(&l, step))
 		for (size_t i = 0; i < l.count; i++)
-			if (!l.at[i].named)
+			if (!l.at[i].named && !ckpt_amending_is_pending(step, l.at[i].name))
 				ckpt_sys.unlink(dirfd, l.at[i].name, 0);
 	free(l.at);
 }

@@ -121,6 +121,53 @@ START_TEST(nothing_goes_while_a_verb_writes)
 }
 END_TEST
 
+#define NOTES ".arrays-notes"
+#define DIGITS ".arrays-0123456789abcdef"
+
+// Of a user, who gives his files what names he likes.
+START_TEST(a_committed_file_with_such_a_name_stays)
+{
+	static const char *const names[] = {NOTES, DIGITS};
+	char raw[CKPT_AMENDING_RAW_MAX];
+
+	ckpt_sys.close(session_fd);
+	ckpt_step_unref(base);
+	base = ckpt_staged_begin(s, "2000");
+	ckpt_sys.close(ckpt_staged_put(base, "model.bin", "first"));
+	for (size_t i = 0; i < ARRAY_LEN(names); i++)
+		ckpt_sys.close(ckpt_staged_put(base, names[i], names[i]));
+	ck_ok(ckpt_staged_commit(base, 5000000, NULL));
+	session_fd = ckpt_sys.open(s->sessions_fd, base->session, O_RDONLY | O_DIRECTORY, 0);
+	ck_ok(session_fd);
+	for (int round = 0; round < 2; round++) {
+		put_left(raw, round ? "third" : "second");
+		ck_ok(change(raw, true));
+		for (size_t i = 0; i < ARRAY_LEN(names); i++) {
+			ck_assert(is_there(names[i]));
+			ckpt_staged_check(base, names[i], names[i]);
+		}
+	}
+	for (size_t i = 0; i < ARRAY_LEN(names); i++) // older versions alone have them
+		ck_ok(ckpt_amend_remove(base, names[i]));
+	put_left(raw, "fourth");
+	ck_ok(change(raw, true));
+	ck_assert(is_there(NOTES) && is_there(DIGITS));
+}
+END_TEST
+
+START_TEST(a_file_that_is_being_added_under_such_a_name_stays)
+{
+	char raw[CKPT_AMENDING_RAW_MAX];
+
+	ck_ok(ckpt_amending_begin(base, DIGITS, NULL));
+	put(DIGITS, "half of it");
+	put_left(raw, "second");
+	ck_ok(change(raw, true));
+	ck_assert(is_there(DIGITS));
+	ckpt_amending_forget(base, DIGITS);
+}
+END_TEST
+
 int main(void)
 {
 	Suite *suite = suite_create("amend_left");
@@ -131,6 +178,8 @@ int main(void)
 	tcase_add_test(left, what_a_killed_verb_has_left_goes_with_the_next_change);
 	tcase_add_test(left, what_a_version_names_stays_and_so_does_what_is_not_of_a_change);
 	tcase_add_test(left, nothing_goes_while_a_verb_writes);
+	tcase_add_test(left, a_committed_file_with_such_a_name_stays);
+	tcase_add_test(left, a_file_that_is_being_added_under_such_a_name_stays);
 	suite_add_tcase(suite, left);
 	return ckpt_suite_run(suite);
 }
