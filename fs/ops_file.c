@@ -212,21 +212,33 @@ static bool is_watched(const struct call *c)
 	return c->node->use->io != IO_PASSTHROUGH;
 }
 
-// A stand-in for chunks of another step is emptied as any file; without that its bytes are not there to be written among.
-static int open_of_chunks(struct call *c)
+// The bytes of a stand-in for chunks of another step are not there to be written among.
+static int guard_write(struct call *c)
 {
 	CLEANUP_FD int fd = c->step ? node_open(c->fs, c->node, O_PATH | O_NOFOLLOW) : -1;
 
-	if (fd < 0)
-		return 0; // the open itself finds why
-	return c->fi.flags & O_TRUNC ? ckpt_share_chunks_drop(fd) : ckpt_share_chunks_guard(c->step, fd, "");
+	return fd < 0 ? 0 : ckpt_share_chunks_guard(c->step, fd, ""); // the open itself finds why
+}
+
+// It is emptied as any file, but only by an open that succeeds: after one that fails it still stands for its chunks.
+static int empty_of_chunks(struct call *c)
+{
+	struct handle *h = handle_of(&c->fi);
+	int fd = c->step ? __atomic_load_n(&h->node->use->fd, __ATOMIC_RELAXED) : -1;
+	int rc = fd < 0 ? 0 : ckpt_share_chunks_drop(fd);
+
+	if (rc && h->amend)
+		amend_release(c->fs, NULL, h);
+	else if (rc)
+		handle_release(c->fs, c->req, h);
+	return rc;
 }
 
 static void run_open_for_writing(struct call *c)
 {
 	struct draft *draft = NULL;
 	int rc = c->step && ckpt_staging_of(c->step)->add_only && was_closed(c->node) ? -EEXIST : 0;
-	bool second = false;
+	bool second = false, cuts = c->fi.flags & O_TRUNC;
 
 	if (!rc && node_twin(c->node))
 		rc = unwritten_open_staged(c);
@@ -236,8 +248,8 @@ static void run_open_for_writing(struct call *c)
 		unstage_then(c, false);
 		return;
 	}
-	if (!rc)
-		rc = open_of_chunks(c);
+	if (!rc && !cuts)
+		rc = guard_write(c);
 	if (!rc)
 		rc = limit_open(c);
 	if (!rc)
@@ -247,6 +259,8 @@ static void run_open_for_writing(struct call *c)
 	if (!rc)
 		rc = !draft && is_watched(c) ? amend_serve(c, c->node, -1, -1, false)
 					     : handle_open(c->fs, c->req, c->node, -1, -1, c->step, false, &c->fi);
+	if (!rc && cuts)
+		rc = empty_of_chunks(c);
 	if (draft)
 		draft_joined(c->fs, c->req, draft, rc ? NULL : handle_of(&c->fi), rc);
 	if (!rc && c->step) {

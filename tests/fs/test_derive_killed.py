@@ -151,3 +151,15 @@ def test_a_save_over_it_has_its_own_bytes(mount, killed, commit):
     assert (killed / FILE).read_bytes() == b"" and load_file(killed / "other.safetensors").keys() == {"x"}
     assert told(mount) == []
 
+
+def test_an_open_that_fails_does_not_empty_it(mount, killed, ckptfs, packed):
+    """At the limit of unfinished work nothing is opened for writing."""
+    (mount / "3000").mkdir()
+    (mount / "3000/big").write_bytes(bytes(4 << 20))
+    mount.remount(options=["work_limit=4MiB"])
+    with pytest.raises(OSError) as refused:
+        open(killed / FILE, "wb")
+    assert refused.value.errno in (errno.EDQUOT, errno.ENOSPC)
+    ckptfs("abort", "--yes", mount.path, "3000")
+    ckptfs("commit", mount.path, "2000")
+    assert (killed / FILE).read_bytes() == packed[1]
