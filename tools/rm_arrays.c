@@ -343,9 +343,18 @@ static void remove_new_files(struct dropping *d)
 			ckpt_sys.unlink(d->dirfd, d->files[i].raw, 0);
 }
 
+static int wait_to_ask(struct dropping *d, int *ret_asks)
+{
+	*ret_asks = ckpt_amend_left_ask(d->step->store, d->dirfd);
+	if (*ret_asks == -EINTR && ckpt_stopped)
+		return 1;
+	return *ret_asks < 0 ? ckpt_fail_errno(d->word, NULL, *ret_asks) : 0;
+}
+
 static int run(struct dropping *d, const struct ckpt_operand *o, const struct ckpt_listing *l)
 {
 	CLEANUP_FREE char *path = NULL;
+	CLEANUP_FD int asks = -1;
 	int rc = ckpt_listing_find(l, o, d->word, &d->step, &path);
 
 	if (!rc)
@@ -362,14 +371,14 @@ static int run(struct dropping *d, const struct ckpt_operand *o, const struct ck
 	if (rc)
 		return rc;
 	ckpt_stop_begin();
-	rc = ckpt_stop_end(write_files(d));
+	rc = write_files(d);
+	if (!rc)
+		rc = wait_to_ask(d, &asks);
+	rc = ckpt_stop_end(rc);
 	if (rc && d->dirfd >= 0)
 		remove_new_files(d);
-	if (rc)
-		return rc;
-	ckpt_amend_left_let_go(
-		d->dirfd); // the new files are those of who makes the version, also where that is refused
-	return put_version(d, o->store);
+	// From here on the new files are those of who makes the version, also where that is refused.
+	return rc ? rc : put_version(d, o->store);
 }
 
 int ckpt_rm_arrays(const struct ckpt_operand *o, const char *word, const char *prefix)

@@ -30,9 +30,17 @@ int ckpt_amend_left_hold(int dirfd)
 	return flock(dirfd, LOCK_SH) ? -errno : 0;
 }
 
-void ckpt_amend_left_let_go(int dirfd)
+// The directory of the session says who writes; none but this locks that of the trash.
+int ckpt_amend_left_ask(const struct ckpt_store *s, int dirfd)
 {
+	CLEANUP_FD int fd = ckpt_sys.open(s->trash_fd, ".", O_RDONLY | O_DIRECTORY, 0);
+
+	if (fd < 0)
+		return fd;
+	if (flock(fd, LOCK_EX))
+		return -errno;
 	(void)flock(dirfd, LOCK_UN);
+	return TAKE_FD(fd);
 }
 
 // --- Which they are -----------------------------------------------------------------------------------------------------

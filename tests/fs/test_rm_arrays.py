@@ -1,5 +1,6 @@
 """rm --arrays: arrays go by the beginning of their names, in one new version of the step."""
 
+import fcntl
 import json
 import os
 import subprocess
@@ -12,6 +13,7 @@ from safetensors.numpy import load_file, save_file
 
 from support import trees
 from support.fixtures import SOURCE
+from support.mounting import wait_until
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -144,3 +146,26 @@ def test_killed_before_its_version_it_has_changed_nothing(mount, store, made, ck
     now = set(store.glob("sessions/*/.arrays-*"))
     assert now and not now & left, "what was left over goes, and the files of the version are there"
     assert set(before) - set(trees.files(mount / "1000")) == GONE
+
+
+def waits_for_a_lock(pid):
+    with open("/proc/locks") as f:
+        return any(row[1] == "->" and str(pid) in row for row in map(str.split, f))
+
+
+def test_while_another_asks_it_waits_with_its_files(mount, store, made, ckptfs):
+    """The clean-up of the other's change would take them, once nobody holds the session's directory."""
+    (session,) = (store / "sessions").iterdir()
+    other, writes = os.open(store / "trash", os.O_RDONLY), os.open(session, os.O_RDONLY)
+    fcntl.flock(other, fcntl.LOCK_EX)
+    with subprocess.Popen([PROGRAM, "rm", "--arrays", "optim", mount.path, "1000"]) as run:
+        wait_until(lambda: run.poll() is not None or waits_for_a_lock(run.pid), 30)
+        assert run.poll() is None
+        assert list(session.glob(".arrays-*"))
+        with pytest.raises(BlockingIOError):
+            fcntl.flock(writes, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        os.close(other)
+        assert run.wait(60) == 0
+    fcntl.flock(writes, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    os.close(writes)
+    assert not set(trees.files(mount / "1000")) & GONE and ckptfs.json("verify", mount.path)["bad"] == []

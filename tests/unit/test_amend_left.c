@@ -8,6 +8,7 @@
 #include "core/save/amend.h"
 
 #include <fcntl.h>
+#include <sys/file.h>
 
 static struct ckpt_step *base;
 static int session_fd; // of its session
@@ -108,6 +109,7 @@ END_TEST
 START_TEST(nothing_goes_while_a_verb_writes)
 {
 	CLEANUP_FD int other = ckpt_sys.open(session_fd, ".", O_RDONLY | O_DIRECTORY, 0);
+	CLEANUP_FD int asks = -1, another = -1;
 	char raw[CKPT_AMENDING_RAW_MAX];
 
 	ck_ok(other);
@@ -115,7 +117,10 @@ START_TEST(nothing_goes_while_a_verb_writes)
 	put_left(raw, "half of it");
 	ck_error(change("nosuch", false), ESTALE);
 	ck_assert(is_there(raw));
-	ckpt_amend_left_let_go(other);
+	asks = ckpt_amend_left_ask(s, other);
+	ck_ok(asks);
+	another = ckpt_sys.open(s->trash_fd, ".", O_RDONLY | O_DIRECTORY, 0);
+	ck_assert(flock(another, LOCK_EX | LOCK_NB) && errno == EWOULDBLOCK); // who asks is alone
 	ck_error(change("nosuch", false), ESTALE);
 	ck_assert(!is_there(raw));
 }
