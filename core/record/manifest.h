@@ -157,7 +157,7 @@ int ckpt_manifest_writer_pack(struct ckpt_manifest_writer *w, const struct ckpt_
 // All of it, as another manifest has it. The file's size must be the same.
 int ckpt_manifest_writer_copy_seal(struct ckpt_manifest_writer *w, uint32_t handle, const struct ckpt_manifest *from,
 				   const struct ckpt_seal *seal);
-// The catalog of the arrays of these files: bytes, which are copied. 0, -ENOMEM.
+// The catalog of the arrays of these files: bytes, which are copied. It is left out where the manifest would be too large with it. 0, -ENOMEM.
 int ckpt_manifest_writer_catalog(struct ckpt_manifest_writer *w, const void *bytes, size_t len);
 // Encodes; the same entries give the same bytes in whatever order they came. -EEXIST: two children of one directory, or
 // two attributes of one entry, with one name; -EINVAL: one ino for different things, or chunks that are not the file's bytes;

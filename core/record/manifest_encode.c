@@ -426,9 +426,16 @@ static int encode(const struct ckpt_manifest_writer *w, const struct layout *l, 
 	uint64_t required = (w->pack_count ? CKPT_MANIFEST_CHUNKS : 0) | (l->base_count ? CKPT_MANIFEST_DELTA : 0) |
 			    (has_conflicts(w) ? CKPT_MANIFEST_CONFLICTS : 0);
 
-	if (w->catalog)
-		sections[count++] = sections[ARRAY_LEN(sections) - 1];
-	return ckpt_container_encode(&ckpt_manifest_kind, required, 0, sections, count, ret_data, ret_len);
+	int rc = -EFBIG;
+
+	if (w->catalog) {
+		sections[count] = sections[ARRAY_LEN(sections) - 1];
+		rc = ckpt_container_encode(&ckpt_manifest_kind, required, 0, sections, count + 1, ret_data, ret_len);
+	}
+	// A manifest is whole without its catalog, and a step that it is too large for can still be changed.
+	return rc == -EFBIG
+		       ? ckpt_container_encode(&ckpt_manifest_kind, required, 0, sections, count, ret_data, ret_len)
+		       : rc;
 }
 
 int ckpt_manifest_writer_finish(struct ckpt_manifest_writer *w, void **ret_data, size_t *ret_len)

@@ -7,6 +7,7 @@
 
 #include <errno.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 static struct ckpt_manifest_writer *w;
@@ -81,6 +82,35 @@ START_TEST(more_text_than_a_manifest_may_have_is_refused)
 }
 END_TEST
 
+START_TEST(a_catalog_that_is_too_much_is_left_out)
+{
+	static char value[CKPT_XATTR_BYTES_MAX - 100];
+	const uint32_t files = CKPT_MANIFEST_BYTES_MAX / CKPT_XATTR_BYTES_MAX - 64;
+	char *catalog = calloc(1, CKPT_CATALOG_STORED_MAX);
+	struct ckpt_manifest *m;
+	const void *kept;
+	size_t len, kept_len;
+	uint32_t handle;
+	char name[16];
+	void *data;
+
+	ck_assert_ptr_nonnull(catalog);
+	ck_ok(ckpt_manifest_writer_catalog(w, catalog, CKPT_CATALOG_STORED_MAX));
+	free(catalog);
+	for (uint32_t i = 0; i < files; i++) {
+		snprintf(name, sizeof(name), "%u", i);
+		ck_ok(add(CKPT_ENTRY_FILE, root, name, &handle));
+		ck_ok(ckpt_manifest_writer_xattr(w, handle, "user.a", value, sizeof(value)));
+	}
+	ck_ok(ckpt_manifest_writer_finish(w, &data, &len));
+	ck_assert_uint_gt(len, CKPT_MANIFEST_BYTES_MAX - CKPT_CATALOG_STORED_MAX);
+	ck_ok(ckpt_manifest_parse(data, len, &m));
+	ck_assert_uint_eq(ckpt_manifest_count(m), files + 1);
+	ck_assert(!ckpt_manifest_catalog(m, &kept, &kept_len));
+	ckpt_manifest_unref(m);
+}
+END_TEST
+
 int main(void)
 {
 	Suite *suite = suite_create("manifest limits");
@@ -89,6 +119,7 @@ int main(void)
 	tcase_add_checked_fixture(tcase, setup, teardown);
 	tcase_add_test(tcase, one_entry_too_many_is_refused);
 	tcase_add_test(tcase, more_text_than_a_manifest_may_have_is_refused);
+	tcase_add_test(tcase, a_catalog_that_is_too_much_is_left_out);
 	suite_add_tcase(suite, tcase);
 	return ckpt_suite_run(suite);
 }
