@@ -140,6 +140,8 @@ static const struct stored *find_in(struct reading *r, const struct stored *list
 		size_t middle = low + (high - low) / 2;
 		int order = by_place(&want, &list[middle], r);
 
+		if (r->stopped)
+			return NULL; // add_all() says why
 		if (!order)
 			return &list[middle];
 		if (order < 0)
@@ -352,6 +354,8 @@ static int add_all(struct reading *r, ckpt_value arrays, const char *tree)
 			rc = add_bytes(r, &e, name);
 		else
 			rc = add_tensor(r, &e, name, value);
+		if (!rc && r->stopped)
+			rc = -EINTR;
 	}
 	return rc;
 }

@@ -11,13 +11,14 @@
 
 static struct asked {
 	size_t count, until; // it is stopped when it is asked for the until-th time
+	bool once;           // and not when it is asked again
 } asked;
 
 static bool go_on(void *arg)
 {
 	struct asked *a = arg;
 
-	return a->count++ < a->until;
+	return a->once ? a->count++ != a->until : a->count++ < a->until;
 }
 
 static struct ckpt_bytes dcp;
@@ -44,26 +45,44 @@ static void add_object(const char *name)
 	add("\n)\x81}(", 5);
 }
 
-// .metadata: pairs of storage_data whose names differ in their last bytes, and no array.
-static void setup(void)
+static void add_name(unsigned i)
 {
+	char name[128];
+
+	snprintf(name, sizeof(name), "a.name.that.is.long.and.like.the.others.%u", i * 7919 % PAIRS);
+	add_string(name);
+}
+
+// .metadata: pairs of storage_data whose names differ in their last bytes, and an object for so many of them.
+static void put_metadata(unsigned objects)
+{
+	free(dcp.data);
 	dcp = (struct ckpt_bytes){0};
 	add("\x80\x02", 2);
 	add_object("Metadata");
 	add_string("state_dict_metadata");
-	add("}", 1);
+	add("}(", 2);
+	for (unsigned i = 0; i < objects; i++) {
+		add_name(i);
+		add_object("BytesStorageMetadata");
+		add("ub", 2);
+	}
+	add("u", 1);
 	add_string("storage_data");
 	add("}(", 2);
 	for (unsigned i = 0; i < PAIRS; i++) {
-		char name[128];
-
-		snprintf(name, sizeof(name), "a.name.that.is.long.and.like.the.others.%u", i * 7919 % PAIRS);
 		add_object("MetadataIndex");
 		add_string("fqn");
-		add_string(name);
+		add_name(i);
 		add("ubN", 3);
 	}
 	add("uub.", 4);
+}
+
+static void setup(void)
+{
+	dcp = (struct ckpt_bytes){0};
+	put_metadata(0);
 	asked = (struct asked){0};
 }
 
@@ -102,12 +121,12 @@ static int each_file(void *arg, const char *dir, int (*fn)(void *, const char *,
 
 static const struct ckpt_catalog_files files = {.open = open_file, .close = close_file, .each = each_file};
 
-static int read_until(size_t until, struct ckpt_catalog **ret)
+static int read_until(size_t until, bool once, struct ckpt_catalog **ret)
 {
 	struct ckpt_catalog_stop stop = {.go_on = go_on, .arg = &asked};
 	int rc;
 
-	asked = (struct asked){.until = until};
+	asked = (struct asked){.until = until, .once = once};
 	ck_ok(ckpt_catalog_new(ret));
 	ckpt_catalog_stop_by(*ret, &stop);
 	rc = ckpt_catalog_read(*ret, &files, ".metadata");
@@ -122,15 +141,33 @@ START_TEST(it_is_asked_all_the_time_and_ends_wherever_that_says_no)
 	struct ckpt_catalog *c;
 	size_t asks;
 
-	ck_ok(read_until(SIZE_MAX, &c));
+	ck_ok(read_until(SIZE_MAX, false, &c));
 	ck_assert_uint_eq(ckpt_catalog_faults(c), 0);
 	ckpt_catalog_free(c);
 	asks = asked.count;
 	ck_assert_uint_gt(asks, PAIRS * 8 / 64); // a sort of so many pairs, too
 	for (size_t at = 0; at < asks; at += 1 + asks / 20) {
-		ck_error(read_until(at, &c), EINTR);
+		ck_error(read_until(at, false, &c), EINTR);
 		ck_assert_uint_le(asked.count, at + 2);
 		ck_assert_uint_eq(ckpt_catalog_count(c), 0);
+		ckpt_catalog_free(c);
+	}
+}
+END_TEST
+
+// Nothing is taken from a search that was stopped, also where nobody asks again.
+START_TEST(a_stop_in_a_search_is_not_lost)
+{
+	struct ckpt_catalog *c;
+	size_t asks;
+
+	put_metadata(PAIRS);
+	ck_ok(read_until(SIZE_MAX, false, &c));
+	ck_assert_uint_eq(ckpt_catalog_count(c), PAIRS);
+	ckpt_catalog_free(c);
+	asks = asked.count;
+	for (size_t at = 0; at < asks; at += 1 + asks / 50) {
+		ck_error(read_until(at, true, &c), EINTR);
 		ckpt_catalog_free(c);
 	}
 }
@@ -164,6 +201,7 @@ int main(void)
 
 	tcase_add_checked_fixture(stop, setup, teardown);
 	tcase_add_test(stop, it_is_asked_all_the_time_and_ends_wherever_that_says_no);
+	tcase_add_test(stop, a_stop_in_a_search_is_not_lost);
 	tcase_add_test(stop, what_is_found_in_headers_ends_too);
 	suite_add_tcase(suite, stop);
 	return ckpt_suite_run(suite);
