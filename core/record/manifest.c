@@ -85,8 +85,10 @@ static int load_catalog(struct ckpt_manifest *m, const struct ckpt_container *c)
 
 	if (ckpt_container_find(c, CKPT_SECTION_CATALOG, &s))
 		return 0;
-	m->catalog = s.data;
-	m->catalog_len = (size_t)s.len;
+	if (s.len <= CKPT_CATALOG_STORED_MAX) { // else it breaks a rule: there is none, and the manifest is whole
+		m->catalog = s.data;
+		m->catalog_len = (size_t)s.len;
+	}
 	return s.required || !s.len ? -EBADMSG : 0;
 }
 

@@ -111,6 +111,25 @@ START_TEST(a_catalog_that_is_too_much_is_left_out)
 }
 END_TEST
 
+START_TEST(a_catalog_of_more_bytes_than_one_may_have_is_none)
+{
+	char *catalog = calloc(1, CKPT_CATALOG_STORED_MAX + 1);
+	struct ckpt_manifest *m;
+	const void *kept;
+	size_t len, kept_len;
+	void *data;
+
+	ck_assert_ptr_nonnull(catalog);
+	ck_ok(ckpt_manifest_writer_catalog(w, catalog, CKPT_CATALOG_STORED_MAX + (size_t)_i));
+	free(catalog);
+	ck_ok(ckpt_manifest_writer_finish(w, &data, &len));
+	ck_ok(ckpt_manifest_parse(data, len, &m));
+	ck_assert(ckpt_manifest_catalog(m, &kept, &kept_len) == !_i);
+	ck_assert_uint_eq(kept_len, _i ? 0 : CKPT_CATALOG_STORED_MAX);
+	ckpt_manifest_unref(m);
+}
+END_TEST
+
 int main(void)
 {
 	Suite *suite = suite_create("manifest limits");
@@ -120,6 +139,7 @@ int main(void)
 	tcase_add_test(tcase, one_entry_too_many_is_refused);
 	tcase_add_test(tcase, more_text_than_a_manifest_may_have_is_refused);
 	tcase_add_test(tcase, a_catalog_that_is_too_much_is_left_out);
+	tcase_add_loop_test(tcase, a_catalog_of_more_bytes_than_one_may_have_is_none, 0, 2);
 	suite_add_tcase(suite, tcase);
 	return ckpt_suite_run(suite);
 }
