@@ -238,9 +238,9 @@ struct ckpt_format_ops {
 	void *arg;
 };
 
-// From now on sets are opened with it; verbs and mounts, which are other processes, do not know it. Registered formats are asked before ours, the one that came
-// last first. It stays to the end of the process. name: [A-Za-z0-9._-]+, 63 bytes at most; version: from 1. -EINVAL; -EEXIST: this name has this version (ours
-// have version 1); -ENOSPC: there are 64.
+// From now on sets are opened with it. Verbs and mounts, which are other processes, do not know it; so sets read the files of a step, not its catalog.
+// Registered formats are asked before ours, the one that came last first. It stays to the end of the process. name: [A-Za-z0-9._-]+, 63 bytes at most;
+// version: from 1. -EINVAL; -EEXIST: this name has this version (ours have version 1); -ENOSPC: there are 64.
 CKPT_PUBLIC int ckpt_format_register(const char *name, unsigned version, const struct ckpt_format_ops *ops);
 // action: "read" or "write"; version 0: any. 0: there is one. -ENOENT: why (or NULL, 0) names the three, and lists what is registered.
 CKPT_PUBLIC int ckpt_format_find(const char *action, const char *name, unsigned version, char *why, size_t why_bytes);

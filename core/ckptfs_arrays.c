@@ -4,6 +4,7 @@
 #include "core/ckptfs_look.h"
 
 #include "core/array/array_format.h"
+#include "core/array/formats.h"
 #include "core/base/lock.h"
 #include "core/base/util.h"
 #include "core/view/array_row.h"
@@ -70,8 +71,10 @@ static int read_step(struct ckpt_array_set *set, const char *name)
 	if (rc)
 		return rc;
 	rc = ckpt_step_manifest(step, &m);
+	// The catalog of a manifest is of a process that does not know the formats of this one.
 	if (!rc)
-		rc = ckpt_step_arrays_read(step, m, rest, &set->arrays);
+		rc = ckpt_formats_registered() ? ckpt_step_arrays_read_files(step, m, rest, &set->arrays)
+					       : ckpt_step_arrays_read(step, m, rest, &set->arrays);
 	if (!rc)
 		rc = make_infos(set);
 	if (!rc)

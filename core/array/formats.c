@@ -77,6 +77,11 @@ int ckpt_formats_register(const struct ckpt_format *format)
 	return rc;
 }
 
+bool ckpt_formats_registered(void)
+{
+	return atomic_load(&row_count) != 0;
+}
+
 // --- Finding ----------------------------------------------------------------------------------------------------------------
 
 struct text {

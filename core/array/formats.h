@@ -14,5 +14,7 @@
 
 // Its name is copied.
 int ckpt_formats_register(const struct ckpt_format *format); // -ENOSPC: there are CKPT_FORMATS_MAX
+// A program has registered one: catalogs that other processes made may say other arrays of the same files.
+bool ckpt_formats_registered(void);
 // 0: action "read" or "write" has a format of this name in this version (0: any). -ENOENT: why has the three and the list of what there is.
 int ckpt_formats_find(const char *action, const char *name, unsigned version, char why[CKPT_FORMAT_WHY_MAX]);

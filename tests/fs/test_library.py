@@ -9,11 +9,12 @@ import subprocess
 import threading
 import time
 
+import numpy as np
 import pytest
 
 from support import checkpoint_files, storelog, trees
 from support.fixtures import SLOW, SOURCE
-from support.mounting import Mount
+from support.mounting import Mount, wait_until
 from support.syncs import BadSyncs
 
 pytestmark = [pytest.mark.timeout(120), pytest.mark.skipif(SLOW > 1, reason="a library under a sanitizer needs a program under it")]
@@ -177,6 +178,18 @@ def test_format_of_a_program_is_read_as_ours_are(format_program, environment, st
     assert sorted(run(format_program, store, "1", env=environment).splitlines()) == sorted([
         "a.mine mine mine 0 1 2 3 4 5", "b.mine mine mine 0 2 4 1 3 5", "cut.mine mine mine a piece lies outside of its file", "ours.safetensors x safetensors 7"])
     assert [row["tree"] for row in ckptfs.json("arrays", store, "1")] == ["ours.safetensors"]  # a verb is another process
+
+
+def test_format_of_a_program_is_asked_though_the_step_has_a_catalog(format_program, environment, mount, store, ckptfs, commit):
+    mount.remount(["seal=yes", "findings=headers"])
+    (mount / "1").mkdir()
+    (mount / "1/a.mine").write_bytes(mine(2, (2, 3), 6))
+    np.save(mount / "1/ours.npy", np.float32([7]))
+    commit(mount / "1")
+    wait_until(lambda: ckptfs.json("info", mount.path, "1")["findings"], 60, "findings, and the catalog beside them")
+    mount.umount()
+    assert [row["name"] for row in ckptfs.json("arrays", store, "1")] == ["ours"]
+    assert sorted(run(format_program, store, "1", env=environment).splitlines()) == [". ours npy 7", "a.mine mine mine 0 2 4 1 3 5"]
 
 
 def test_format_that_is_not_registered_is_named_with_those_that_are(format_program, environment):
