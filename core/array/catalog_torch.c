@@ -436,7 +436,8 @@ static int add_numpy(struct ckpt_torch *r, ckpt_value shape, ckpt_value dtype, b
 	if (!ckpt_value_sizes(p, shape, numbers, &e.ndim) || !ckpt_array_elements(numbers, e.ndim, &elements))
 		return add_unread(r, "its shape is not what NumPy writes");
 	e.dtype = numpy_dtype(p, dtype, &e.big_endian);
-	if (e.dtype && !ckpt_value_bytes(p, data, &piece.offset, &piece.bytes))
+	// Protocol 2 has no bytes of no elements, but a call of bytes().
+	if (e.dtype && !ckpt_value_bytes(p, data, &piece.offset, &piece.bytes) && elements)
 		rc = elements > LATIN1_BYTES_MAX
 			     ? 1
 			     : read_latin1(r, data, elements * ckpt_dtype_width(e.dtype), &piece, &plain);

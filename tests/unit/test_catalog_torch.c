@@ -63,7 +63,7 @@ START_TEST(a_tensor_that_lies_elsewhere_is_listed_with_the_reason)
 }
 END_TEST
 
-// [array]: elements of two bytes, which protocol 2 keeps as a text with a character for each byte.
+// [array]: elements of two bytes, which protocol 2 keeps as a text with a character for each byte. NULL: as no bytes are kept.
 static void put_numpy(const char *characters, int64_t elements, const char *encoding)
 {
 	struct ckpt_bytes b = {0};
@@ -77,11 +77,16 @@ static void put_numpy(const char *characters, int64_t elements, const char *enco
 	ckpt_bytes_text(&b, "\x85R(");
 	number(&b, 3);
 	text(&b, "<");
-	ckpt_bytes_text(&b, "tb\x89"
-			    "c_codecs\nencode\n");
-	text(&b, characters);
-	text(&b, encoding);
-	ckpt_bytes_text(&b, "\x86Rtbe.");
+	ckpt_bytes_text(&b, "tb\x89");
+	if (characters) {
+		ckpt_bytes_text(&b, "c_codecs\nencode\n");
+		text(&b, characters);
+		text(&b, encoding);
+		ckpt_bytes_text(&b, "\x86R");
+	} else {
+		ckpt_bytes_text(&b, "c__builtin__\nbytes\n)R");
+	}
+	ckpt_bytes_text(&b, "tbe.");
 	put_torch(b.data, b.len);
 	free(b.data);
 }
@@ -113,6 +118,13 @@ START_TEST(an_array_of_numpy_whose_bytes_are_text_is_read)
 		ck_assert_msg(array_at(0).why && strstr(array_at(0).why, "as text"), "%zu: %s", i, array_at(0).why);
 		ck_assert_uint_eq(array_at(0).pieces, 0);
 	}
+	put_numpy(NULL, 0, NULL);
+	read_as("a.pt");
+	ck_assert_uint_eq(ckpt_catalog_count(c), 1);
+	ck_assert_msg(!array_at(0).why, "%s", array_at(0).why);
+	put_numpy(NULL, 1, NULL);
+	read_as("a.pt");
+	ck_assert_ptr_nonnull(array_at(0).why);
 	put_numpy("abc", 2, "latin1");
 	read_as("a.pt");
 	ck_assert_ptr_nonnull(array_at(0).why);
