@@ -36,6 +36,8 @@ struct tensor {
 };
 
 // ggml_type, by its number: elements of a block and its bytes. One element: a dtype of ours.
+//
+// Files follow ggml. Its block_q8_1 is two halves and 32 bytes, 36 in all; the table of gguf-py still has two floats there, 40.
 static const struct {
 	const char *name;
 	enum ckpt_dtype dtype;
