@@ -464,13 +464,19 @@ static int find_gone(struct ckpt_findings *f, const struct names *now, const str
 	int rc = 0;
 
 	for (size_t i = 0; i < ckpt_catalog_count(before) && !rc; i++) {
-		struct ckpt_catalog_array a;
+		struct ckpt_catalog_array a, is;
 		size_t at;
 
 		ckpt_catalog_get(before, i, &a);
 		rc = find_there(now, &a, &at);
-		if (rc == -ENOENT)
+		if (rc == -ENOENT) {
 			rc = add(f, CKPT_FINDING_GONE, &a, NULL, "the step before has it");
+		} else if (!rc && !ckpt_catalog_is_object(&a)) {
+			ckpt_catalog_get(now->c, at, &is);
+			if (ckpt_catalog_is_object(&is))
+				rc = add(f, CKPT_FINDING_GONE, &is, NULL,
+					 "it is an object of the program, and an array in the step before");
+		}
 	}
 	return rc;
 }

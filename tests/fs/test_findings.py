@@ -288,6 +288,19 @@ def test_torch_files(mount, save, found):
     assert "model.weight: 1 of 21000 elements are NaN" in all_of_it["first"][0]
 
 
+def test_an_array_that_is_an_object_now_is_gone(mount, save, found):
+    def write(top):
+        values = {100: [torch.ones(3) * 2, "text"], 200: ["text", "text"], 300: ["text", torch.ones(3) * 3]}[int(top.name)]
+        dcp.save(dict(zip("wx", values)), checkpoint_id=str(top / "dcp"), no_dist=True)
+
+    for number in (100, 200, 300):
+        save(number, write)
+    assert found(mount.path, 100)[0] == {} and found(mount.path, 300)[0] == {}
+    counts, all_of_it = found(mount.path, 200)
+    assert counts == {"gone": 1}
+    assert all_of_it["first"][0].endswith("w: it is an object of the program, and an array in the step before")
+
+
 def test_what_is_kept_is_bounded(mount, save, found):
     arrays = {f"layer.{i:04}." + "x" * (i % 200): np.full(2, np.nan, np.float32) for i in range(500)}
     save(1, lambda top: save_file(arrays, top / "model.safetensors"))
