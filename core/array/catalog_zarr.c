@@ -66,19 +66,49 @@ static int refuse(struct reading *r, const char *field)
 	return rc ? rc : LISTED;
 }
 
+// jansson has no integers from 2^63 on, and refuses the text: they become strings, which take_integer() knows.
+static size_t copy_json(const char *from, size_t len, char *into)
+{
+	static const char last[] = "9223372036854775807";
+	const size_t digits = sizeof(last) - 1;
+	bool quoted = false;
+	size_t made = 0;
+
+	for (size_t i = 0, n; i < len; i += n) {
+		bool is_large = false, is_whole = true;
+
+		for (n = 0; !quoted && i + n < len && from[i + n] && strchr("0123456789+-.eE", from[i + n]); n++)
+			is_whole = is_whole && from[i + n] >= '0' && from[i + n] <= '9';
+		if (n)
+			is_large = is_whole && (n > digits || (n == digits && memcmp(from + i, last, n) > 0));
+		else if (quoted && from[i] == '\\' && i + 1 < len)
+			n = 2;
+		else
+			quoted ^= from[i] == '"', n = 1;
+		if (is_large)
+			into[made++] = '"';
+		memcpy(into + made, from + i, n);
+		made += n;
+		if (is_large)
+			into[made++] = '"';
+	}
+	return made;
+}
+
 static int load(struct reading *r, json_t **ret_json)
 {
 	CLEANUP_FREE char *text = NULL;
+	size_t len;
 	int rc;
 
 	if (r->place->json_len > JSON_BYTES_MAX)
 		return refuse(r, "JSON");
-	text = malloc(r->place->json_len + 1);
+	text = malloc(r->place->json_len * 2 + 1);
 	if (!text)
 		return -ENOMEM;
-	memcpy(text, r->place->json, r->place->json_len);
-	(void)ckpt_json_tame(text, r->place->json_len);
-	rc = ckpt_json_load(text, r->place->json_len, JSON_REJECT_DUPLICATES, NULL, ret_json);
+	len = copy_json(r->place->json, r->place->json_len, text);
+	(void)ckpt_json_tame(text, len);
+	rc = ckpt_json_load(text, len, JSON_REJECT_DUPLICATES, NULL, ret_json);
 	return rc == -EINVAL ? refuse(r, "JSON") : rc;
 }
 
@@ -139,14 +169,30 @@ static bool take_real(const json_t *fill, enum ckpt_dtype dtype, uint8_t *into)
 	return json_is_number(fill);
 }
 
+// What copy_json() made a string.
+static bool take_large(const char *text, uint8_t *into)
+{
+	size_t len = strlen(text);
+	uint64_t number = strtoull(text, NULL, 10); // of more: the largest, which has no other text
+	char again[24];
+
+	snprintf(again, sizeof(again), "%llu", (unsigned long long)number);
+	memcpy(into, &number, sizeof(number));
+	return len >= 19 && !strcmp(text, again);
+}
+
 static bool take_integer(const json_t *fill, enum ckpt_dtype dtype, uint8_t *into)
 {
-	int64_t number = json_integer_value(fill);
+	double real = json_real_value(fill);
+	bool is_whole = json_is_real(fill) && real >= -0x1p63 && real < 0x1p63 && real == (double)(int64_t)real;
+	int64_t number = is_whole ? (int64_t)real : json_integer_value(fill);
 	unsigned bits = ckpt_dtype_bits(dtype);
 	bool is_signed = dtype >= CKPT_DTYPE_I8 && dtype <= CKPT_DTYPE_I64;
 	int64_t least = is_signed ? INT64_MIN >> (64 - bits) : 0;
 
-	if (!json_is_integer(fill) || number < least || (bits < 64 && number >> (bits - is_signed) > 0))
+	if (json_is_string(fill))
+		return dtype == CKPT_DTYPE_U64 && take_large(json_string_value(fill), into);
+	if ((!json_is_integer(fill) && !is_whole) || number < least || (bits < 64 && number >> (bits - is_signed) > 0))
 		return false;
 	memcpy(into, &number, bits / 8);
 	return true;

@@ -363,7 +363,7 @@ def test_zarr3(tmp_path, dtype, codecs):
 
 FILLS = {
     "float32": ["NaN", "Infinity", "-Infinity", -0.0, 0.1, 7, "0x7fc00001"], "float64": ["NaN", 0.1, "0xfff8000000000001"], "float16": ["NaN", 0.1, 70000.0],
-    "bfloat16": ["-Infinity", 0.1, 3], "int8": [-128, 127], "uint8": [255], "int64": [-(2**63), 2**63 - 1], "uint64": [2**63 - 1], "bool": [True, False],
+    "bfloat16": ["-Infinity", 0.1, 3], "int8": [-128, 127], "uint8": [255], "int64": [-(2**63), 2**63 - 1], "uint64": [2**63 - 1, 2**63, 2**64 - 1], "bool": [True, False],
     "complex64": [[0.0, 0.0], [1.5, "NaN"], [-0.0, "-Infinity"]], "complex128": [[0.1, -0.2]], "float8_e4m3fn": [1.5],
 }  # fmt: skip
 
@@ -381,12 +381,27 @@ def test_zarr_fill_values(tmp_path, dtype):
         store[:2].write(np.ones(2, kind)).result()
         found = by_name(catalog(tmp_path, f"{i}/zarr.json"))[f"{i}"]
         assert len(found["pieces"]) <= 1 and same(read(tmp_path, found), store.read().result()), fill
-    for fill in ("nan", "0x1", "0xgggggggg", [1, 2, 3], {}, "", 2**62 * 1.5 if kind.kind in "iu" else "1", -1 if kind.kind == "u" else "x"):
+    for fill in ("nan", "0x1", "0xgggggggg", [1, 2, 3], {}, "", 0.5 if kind.kind in "iu" else "1", -1 if kind.kind == "u" else "x", 2**64 if kind.kind in "iu" else "x"):
         metadata["fill_value"] = fill
         text = json.loads((tmp_path / f"{i}/zarr.json").read_text())
         (tmp_path / f"{i}/zarr.json").write_text(json.dumps({**text, "fill_value": fill}))
         found = catalog(tmp_path, f"{i}/zarr.json")["arrays"][0]
         assert found["fill"] is None and found["gathered"] != "yes", fill
+
+
+def test_zarr_fill_of_integers_may_be_a_whole_real(tmp_path):
+    kinds = {"<i4": [(0.0, 0), (-0.0, 0), (7.0, 7), (-3e2, -300)], "|u1": [(255.0, 255)], "<i8": [(-(2.0**63), -(2**63))]}
+    wrong = {"<i4": [2.0**31, 0.5], "|u1": [256.0, -1.0], "<i8": [2.0**63, 1e300], "<u8": [-1.0]}
+    for dtype in {*kinds, *wrong}:
+        for fill, want in [*kinds.get(dtype, []), *((fill, None) for fill in wrong.get(dtype, []))]:
+            metadata = {"zarr_format": 2, "shape": [3], "chunks": [3], "dtype": dtype, "compressor": None, "fill_value": fill, "order": "C", "filters": None}
+            (tmp_path / "z").mkdir(exist_ok=True)
+            (tmp_path / "z/.zarray").write_text(json.dumps(metadata))
+            found = by_name(catalog(tmp_path, "z/.zarray"))["z"]
+            if want is None:
+                assert found["fill"] is None and found["gathered"] != "yes", fill
+            else:
+                assert same(read(tmp_path, found), np.full(3, want, np.dtype(dtype))), fill
 
 
 def test_zarr_index_of_a_shard_has_a_checksum(tmp_path):
