@@ -1,5 +1,5 @@
-// Why what is decoded is safe: each number is compared with what may hold it before its first use, an array or a piece is added only when
-// all of it was checked, and memory comes from ckpt_catalog_room(), which has a limit.
+// The bytes may be damaged, or another's. Each number is compared with what may hold it before its first use. Arrays and pieces are added only
+// when they were checked whole. Memory comes from ckpt_catalog_room(), which has a limit.
 #include "core/array/catalog_form.h"
 
 #include "core/array/array_format.h"

@@ -1,5 +1,5 @@
-// B-trees of version 2: the records of an index, all of one length. A node has `count` records; one above the leaves has count + 1 children
-// behind them, each with its address, the number of its records, and that of all records below it unless it is a leaf.
+// B-trees of version 2: the records of an index, all of one length. A node has `count` records. Above the leaves, count + 1 children follow
+// them: an address and a number of records each. A child that is no leaf also has the number of all records below it.
 #include "core/array/catalog_hdf5.h"
 
 #include "core/base/util.h"

@@ -4,8 +4,8 @@
 // are meant: the session of the step that has them, their SHA-256, and the path. It never is a raw file of the version: the entry names
 // another place for that.
 //
-// Nobody but the scan may take it for a file before the commit: it has no byte of what it stands for. So a mount refuses to read it, to move or link
-// it out of the step, to change its attributes, and to make a plain folder of the step.
+// The scan alone may take it for a file before the commit: it has no byte of what it stands for. A mount refuses to read it, and to change its
+// attributes. It refuses to move or link it out of the step, and to make a plain folder of the step.
 //
 // Threads: any. Blocks on the disk, and _find on the store, which is asked for the packs.
 #pragma once
