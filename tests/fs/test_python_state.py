@@ -85,6 +85,30 @@ def test_a_save_in_the_background_has_the_bytes_at_captured(package, where):
     assert np.array_equal(package.load(where / "7")["model.w"], saved["model"]["w"])
 
 
+CLOSES = """
+import sys
+import numpy as np
+import ckptfs
+
+with ckptfs.cuda.Pool(1 << 20, "host") as pool:
+    saving = ckptfs.save_async({"w": np.arange(4 << 20)}, sys.argv[1] + "/1", pool=pool)
+assert saving.done()
+saving.result()
+"""
+
+
+def run(package, text, *arguments):
+    """In a process of its own, which may end by a signal."""
+    package_at = os.path.dirname(os.path.dirname(package.__file__))
+    env = {**os.environ, "PYTHONPATH": package_at}
+    subprocess.run([sys.executable, "-c", text, *arguments], env=env, check=True, timeout=120)
+
+
+def test_the_close_of_a_pool_waits_for_saves_in_the_background(package, where):
+    run(package, CLOSES, where)
+    assert np.array_equal(package.load(where / "1")["w"], np.arange(4 << 20))
+
+
 def test_a_failure_in_the_background_reaches_the_caller(package, where, caplog):
     saving = package.save_async(state(), where / "8", metrics={"loss": "none"})
     with pytest.raises(ValueError, match="could not convert"):
@@ -159,6 +183,5 @@ if not child:
     os._exit(0)
 sys.exit(os.waitpid(child, 0)[1] != 0)
 """
-    package_at = os.path.dirname(os.path.dirname(package.__file__))
-    subprocess.run([sys.executable, "-c", text, where], env={**os.environ, "PYTHONPATH": package_at}, check=True, timeout=120)
+    run(package, text, where)
     assert np.array_equal(package.load(where / "2")["w"], np.full(4, 2.0))

@@ -96,6 +96,8 @@ class Saving:
         self._captured, self._failed = threading.Event(), None  # type: threading.Event, Optional[BaseException]
         self._thread = threading.Thread(target=self._run, name=f"ckptfs {save.step}")
         self._thread.start()
+        # After the start: close() of the pool joins it. A thread that ended may be there too.
+        save._pool._threads.add(self._thread)
 
     def _run(self) -> None:
         try:

@@ -20,6 +20,7 @@ import ctypes
 import errno
 import json
 import os
+import threading
 import weakref
 from ctypes import POINTER, byref, c_char_p, c_int, c_size_t, c_uint, c_uint64, c_void_p
 from pathlib import Path
@@ -184,9 +185,15 @@ class Pool:
         self._at = c_void_p()
         _check(self._lib.ckpt_cuda_pool_new(pinned_bytes, _library.encode(device), 1 if buffered else 0, why, byref(self._at)), device or "cuda", why.value)
         self._saves: weakref.WeakSet[Save] = weakref.WeakSet()
+        self._threads: weakref.WeakSet[threading.Thread] = weakref.WeakSet()  # those of ckptfs.save_async()
 
     def close(self) -> None:
-        """Gives up saves that are under way; loads have returned. In a forked child it does nothing."""
+        """Waits for `ckptfs.save_async()`, and gives up other saves that are under way; loads have returned.
+
+        In a forked child it does nothing.
+        """
+        for thread in list(self._threads):
+            thread.join()
         for save in list(self._saves):
             save.close()
         self._lib.ckpt_cuda_pool_free(self._at)
