@@ -170,6 +170,42 @@ def test_what_is_refused_is_named(package, where, tmp_path):
         assert (e.value.errno, e.value.filename) == (code, next(iter(into)))
 
 
+NUMBERS = [
+    # in the step, in the state, what is loaded (None: refused)
+    (0.75, 1, None),
+    (5, True, None),
+    (1, True, None),
+    (True, False, True),
+    (True, 5, 1),
+    (3.0, 1, 3),
+    (2**53 + 1, 1.0, None),
+    (7, 1.0, 7.0),
+    (float("nan"), 1, None),
+    (float("inf"), 1, None),
+    (float("-inf"), 1.0, float("-inf")),
+    (1j, 1.0, None),
+    (2, 1j, 2 + 0j),
+]
+
+
+def test_a_number_is_loaded_whole_or_refused(package, where):
+    package.save({str(i): was for i, (was, _, _) in enumerate(NUMBERS)} | {"w": np.ones(4), "nan": float("nan")}, where / "1", format="raw")
+    for i, (_, template, want) in enumerate(NUMBERS):
+        into = {"w": np.zeros(4), str(i): template}
+        if want is not None:
+            got = package.load(where / "1", into)[str(i)]
+            assert (got, type(got)) == (want, type(want))
+            continue
+        with pytest.raises(package.Error, match=f"{type(template).__name__} in the state") as e:
+            package.load(where / "1", into)
+        assert (e.value.errno, e.value.filename) == (errno.EINVAL, str(i))
+        assert not into["w"].any()
+    nan = package.load(where / "1", {"nan": 0.0})["nan"]
+    assert nan != nan
+    with pytest.raises(package.Error, match=r"float64 \[4\] in the step, and a number in the state"):
+        package.load(where / "1", {"w": 1.0})
+
+
 def test_a_child_of_a_fork_saves_with_a_pool_of_its_own(package, where):
     text = """
 import os, sys

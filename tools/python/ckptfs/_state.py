@@ -209,6 +209,22 @@ def _fit(name: str, leaf: Any, a: _arrays.Array) -> None:
         raise Error(errno.EINVAL, f"it is {a.dtype} {list(a.shape)} in the step, and {dtype} {list(leaf.shape)} in the state", name)
 
 
+def _number(name: str, leaf: Any, a: _arrays.Array) -> Any:
+    """The step's number in the type of the state's, which has to have room for all of it."""
+    found, kind = a.numpy(), type(leaf)
+    if found.size != 1:
+        raise Error(errno.EINVAL, f"it is {a.dtype} {list(a.shape)} in the step, and a number in the state", name)
+    value = found.item()
+    try:
+        new = kind(value)
+    except (TypeError, ValueError, OverflowError):  # of a complex number, NaN, infinity
+        new = None
+    is_same = new == value or (new != new and value != value)
+    if new is None or not is_same or isinstance(new, bool) and not isinstance(value, bool):
+        raise Error(errno.EINVAL, f"it is {value!r} in the step, and {kind.__name__} in the state", name)
+    return new
+
+
 def _fill(leaf: Any, made: Any) -> None:
     if hasattr(leaf, "data_ptr"):
         leaf.detach().copy_(made)
@@ -228,7 +244,8 @@ def load(
 
     step: one of `ckptfs.latest()` and the like, or its path; "/ckpt/latest" is the newest.
     into: a state as save() takes it. Tensors of torch, NumPy and CuPy are filled where they are. The result is the state with new JAX
-        arrays and numbers in their places. Shapes and dtypes are those of the step; `ckptfs.arrays(step).load()` converts them.
+        arrays and numbers in their places. Shapes and dtypes are those of the step, and a number has
+        to be equal in the type of the state's: 0.75 is not loaded into an int; `ckptfs.arrays(step).load()` converts them.
     framework: without `into`, "numpy" or "torch": the result has the names of the step's arrays. device: torch's.
     """
     if framework not in ("numpy", "torch"):
@@ -243,11 +260,13 @@ def load(
     leaves = _leaves(into)
     place: Dict[str, Any] = {}  # memory that is filled by the library
     later: List[str] = []  # names whose memory is filled from that
+    numbers: Dict[str, Any] = {}
     rest: Dict[str, Any] = {}  # arrays that cannot change, by a template
     for n, leaf in leaves.items():
         if n not in found:
             raise Error(errno.ENOENT, "the step has no array of this name", n)
         if isinstance(leaf, _NUMBERS):
+            numbers[n] = _number(n, leaf, found[n])
             continue
         _fit(n, leaf, found[n])
         try:
@@ -263,8 +282,5 @@ def load(
         cuda.load(_pool_for(place, pool), place, store, name)
     for n in later:
         _fill(leaves[n], place[n])
-    new = {**rest, **found.load(rest).arrays} if rest else {}
-    for n, leaf in leaves.items():
-        if isinstance(leaf, _NUMBERS):
-            new[n] = type(leaf)(found[n].numpy().item())
+    new = {**numbers, **(found.load(rest).arrays if rest else {})}
     return _walk(into, lambda n, leaf: new.get(n, leaf))
