@@ -150,9 +150,15 @@ def test_arrays_of_jax(package, where):
 
 def test_what_is_refused_is_named(package, where, tmp_path):
     torch = pytest.importorskip("torch")
-    for leaf in ("x", None):
-        with pytest.raises(TypeError, match="model.0.name: it is no tensor"):
-            package.save({"model": [{"name": leaf}]}, where / "1")
+    for leaf in ({"x"}, object(), np.array(["x"]), np.datetime64(1, "s")):
+        for save in (package.save, package.save_async):
+            with pytest.raises(TypeError, match="model.0.name: it is no tensor"):
+                save({"w": np.ones(4), "model": [{"name": leaf}]}, where / "1")
+    for save in (package.save, package.save_async):
+        with pytest.raises(TypeError, match="model.name: .* more than 60 KiB: bytes"):
+            save({"w": np.ones(4), "model": {"name": bytes(60 << 10), "title": "x"}}, where / "1")
+    with pytest.raises(ValueError, match="ckptfs.state: extras= cannot have it"):
+        package.save({"w": np.ones(4), "name": "x"}, where / "1", extras={"ckptfs.state": 1})
     with pytest.raises(ValueError, match="a.b: two values of the state have this name"):
         package.save({"a.b": np.ones(1), "a": {"b": np.zeros(1)}}, where / "1")
     for odd in (torch.ones(3).to_sparse(), torch.ones(3, device="meta")):
@@ -168,6 +174,63 @@ def test_what_is_refused_is_named(package, where, tmp_path):
         with pytest.raises(package.Error) as e:
             package.load(where / "1", into)
         assert (e.value.errno, e.value.filename) == (code, next(iter(into)))
+
+
+VALUES = {"none": None, "text": "ö \U0001f40d \"", "odd": "a\0b\udc80", "empty": "", "bytes": bytes(range(256)), "no bytes": b"", "large": 1 << 127, "less": -(1 << 64) - 1}
+
+
+def test_values_that_are_no_tensors_come_back(package, where):
+    saved = {"w": np.ones(4), "rest": [VALUES, ("x", 5, 1 << 63)]}
+    package.save(saved, where / "1", extras={"by": "hand"})
+    package.save_async(VALUES, where / "2").result()
+    [first, second] = package.steps(where)
+    assert first.extras["by"] == "hand" and list(second.extras) == ["ckptfs.state"]
+    assert package.load(second) == VALUES
+    flat = package.load(first)
+    assert {n: flat.pop(f"rest.0.{n}") for n in VALUES} == VALUES and flat.pop("rest.1.0") == "x"
+    assert sorted(flat) == ["rest.1.1", "rest.1.2", "w"]
+    into = {"w": np.zeros(4), "rest": [{**dict.fromkeys(VALUES, ""), "large": 1, "less": 1 << 70}, (None, 1 << 70, 0)]}
+    got = package.load(first, into)
+    assert got["w"] is into["w"] and got["w"].all() and got["rest"] == saved["rest"]
+    for name, leaf in (("none", np.ones(1)), ("none", True), ("text", 1), ("less", 1.5)):
+        into = {"w": np.zeros(4), "rest": [{name: leaf}]}
+        with pytest.raises(package.Error, match="in the state") as e:
+            package.load(first, into)
+        assert (e.value.errno, e.value.filename) == (errno.EINVAL, f"rest.0.{name}") and not into["w"].any()
+    with pytest.raises(package.Error, match=r"float64 \[4\] in the step, and NoneType in the state"):
+        package.load(first, {"w": None})
+    with pytest.raises(package.Error, match="no array of this name"):
+        package.load(first, {"v": None})
+
+
+@pytest.mark.parametrize("kind", ["AdamW", "SGD", "Adagrad"])
+def test_the_state_of_an_optimizer_comes_back(package, where, kind):
+    torch = pytest.importorskip("torch")
+
+    def made(seed):
+        torch.manual_seed(seed)
+        model = torch.nn.Linear(4, 3)
+        optimizer = getattr(torch.optim, kind)(model.parameters(), lr=0.1 * seed)
+        model(torch.ones(2, 4)).sum().backward()
+        optimizer.step()
+        return optimizer
+
+    def state(of):
+        rng = {"torch": torch.get_rng_state(), "numpy": np.random.get_state(), "generator": np.random.default_rng().bit_generator.state}
+        return {"opt": of.state_dict(), "rng": rng}
+
+    saved = state(made(1))
+    package.save(saved, where / "1")
+    other = made(2)
+    got = package.load(where / "1", state(other))
+    other.load_state_dict(got["opt"])
+    assert str(other.state_dict()) == str(saved["opt"]) and str(got["opt"]) == str(saved["opt"])
+    assert torch.equal(got["rng"]["torch"], saved["rng"]["torch"])
+    np.random.set_state(got["rng"]["numpy"])
+    assert str(np.random.get_state()) == str(saved["rng"]["numpy"])
+    assert got["rng"]["generator"] == saved["rng"]["generator"]
+    flat = package.load(where / "1", framework="torch")
+    assert flat["opt.param_groups.0.foreach"] is None and flat["rng.numpy.0"] == "MT19937" and flat["opt.param_groups.0.lr"] == 0.1
 
 
 NUMBERS = [

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import base64
 import errno
+import json
 import logging
 import os
 import threading
@@ -19,6 +21,9 @@ log = logging.getLogger("ckptfs")
 
 StepPath = Union[str, "os.PathLike[str]"]
 _NUMBERS = (bool, int, float, complex)
+_VALUES = (type(None), str, bytes)
+_EXTRA = "ckptfs.state"  # the name in a step's extras of the state's values that are in no file
+_EXTRA_BYTES_MAX = 60 << 10  # of a step's 64 KiB of metadata
 _PINNED = {"cuda": 1 << 30, "host": 256 << 20}
 
 _pools: Dict[str, cuda.Pool] = {}
@@ -56,17 +61,65 @@ def _walk(tree: Any, call: Callable[[str, Any], Any], name: str = "") -> Any:
 
 
 def _leaves(tree: Any) -> Dict[str, Any]:
+    """All of them by name."""
     found: Dict[str, Any] = {}
 
     def collect(name: str, leaf: Any) -> None:
         if name in found:
             raise ValueError(f"{name}: two values of the state have this name")
-        if leaf is None or isinstance(leaf, (str, bytes)):
-            raise TypeError(f"{name}: it is no tensor: {type(leaf).__name__}; extras= takes values that are none")
         found[name] = leaf
 
     _walk(tree, collect)
     return found
+
+
+# --- Values that are no tensors ---------------------------------------------------------------------------------------
+
+
+def _is_value(leaf: Any) -> bool:
+    """No array has it: None, text, bytes, or an int of more than 64 bits."""
+    return isinstance(leaf, _VALUES) or (isinstance(leaf, int) and not -(1 << 63) <= leaf < 1 << 64)
+
+
+def _to_json(value: Any) -> Any:
+    """null, text, or {"bytes": base64}, {"str": base64}, {"int": hex} for values that JSON text cannot have."""
+    if isinstance(value, bytes):
+        return {"bytes": base64.b64encode(value).decode()}
+    if isinstance(value, int):
+        return {"int": hex(value)}
+    if isinstance(value, str) and ("\0" in value or any("\ud800" <= c <= "\udfff" for c in value)):
+        return {"str": base64.b64encode(value.encode("utf-8", "surrogatepass")).decode()}
+    return value
+
+
+def _of_json(kept: Any) -> Any:
+    if not isinstance(kept, dict):
+        return kept
+    [(kind, text)] = kept.items()
+    if kind == "int":
+        return int(text, 16)
+    value = base64.b64decode(text)
+    return value if kind == "bytes" else value.decode("utf-8", "surrogatepass")
+
+
+def _split_values(leaves: Dict[str, Any]) -> Tuple[Dict[str, Any], Dict[str, Any]]:
+    """The tensors and numbers, which go into files, and the values as the step's extras have them."""
+    values = {n: _to_json(v) for n, v in leaves.items() if _is_value(v)}
+    if len(json.dumps(values)) > _EXTRA_BYTES_MAX:
+        name = max(values, key=lambda n: len(json.dumps(values[n])))
+        raise TypeError(f"{name}: the values that are no tensors take more than {_EXTRA_BYTES_MAX >> 10} KiB: {type(leaves[name]).__name__}; save this one as a tensor of bytes")
+    return {n: v for n, v in leaves.items() if n not in values}, values
+
+
+def _with_values(extras: Optional[Mapping[str, Any]], values: Mapping[str, Any]) -> Optional[Mapping[str, Any]]:
+    if not values:
+        return extras
+    if _EXTRA in (extras or {}):
+        raise ValueError(f"{_EXTRA}: extras= cannot have it, because values of the state are kept there")
+    return {**(extras or {}), _EXTRA: values}
+
+
+# --- Pools ------------------------------------------------------------------------------------------------------------
 
 
 def _is_on_gpu(value: Any) -> bool:
@@ -90,9 +143,11 @@ def _pool_for(leaves: Mapping[str, Any], pool: Optional[cuda.Pool]) -> cuda.Pool
 class Saving:
     """A save that goes on in a thread of its own, to its end. The program's end waits for it."""
 
-    def __init__(self, save: cuda.Save, metrics: Optional[Mapping[str, float]], extras: Optional[Mapping[str, Any]]) -> None:
+    def __init__(
+        self, save: cuda.Save, metrics: Optional[Mapping[str, float]], extras: Optional[Mapping[str, Any]], values: Mapping[str, Any]
+    ) -> None:
         self._save = save
-        self._metrics, self._extras = metrics, extras
+        self._metrics, self._extras, self._values = metrics, extras, values
         self._captured, self._failed = threading.Event(), None  # type: threading.Event, Optional[BaseException]
         self._thread = threading.Thread(target=self._run, name=f"ckptfs {save.step}")
         self._thread.start()
@@ -103,7 +158,7 @@ class Saving:
         try:
             self._save.captured()
             self._captured.set()
-            self._save.commit(self._metrics, self._extras)
+            self._save.commit(self._metrics, _with_values(self._extras, self._values))
         except BaseException as e:
             self._failed = e
             log.error("%s was not saved: %s", self._save.step, e)
@@ -146,8 +201,8 @@ def save_async(
     metrics and extras are looked at when the commit is made. The other arguments are those of save().
     """
     store, name = _arrays._split(os.fspath(step))
-    leaves = _leaves(state)
-    return Saving(cuda.Save(_pool_for(leaves, pool), leaves, store, name, format, shard_bytes, overwrite), metrics, extras)
+    tensors, values = _split_values(_leaves(state))
+    return Saving(cuda.Save(_pool_for(tensors, pool), tensors, store, name, format, shard_bytes, overwrite), metrics, extras, values)
 
 
 def save(
@@ -164,7 +219,8 @@ def save(
     """Saves a state as a step, and returns when the step is listed, whole, and on disk.
 
     state: mappings, lists and tuples inside of each other; names are joined by ".". A leaf is a tensor of torch on a CPU or a GPU, an
-        array of NumPy, JAX or CuPy, or a number.
+        array of NumPy, JAX or CuPy, or a number. None, str, bytes and larger ints are kept in the step's extras, as "ckptfs.state":
+        60 KiB of them at most. TypeError: a leaf is none of these; nothing was written.
     step: its path in a mount, or below a store's directory: "/ckpt/1000", "/ckpt/run7/1000".
     format: "safetensors", "raw", "dcp", "torch" and the others that `ckptfs export` writes.
     shard_bytes: of a file, at most; 0: one file.
@@ -172,23 +228,24 @@ def save(
     pool: `ckptfs.cuda.Pool`. Without one the process keeps its own: 1 GiB of pinned memory for GPUs, 256 MiB for a CPU.
     """
     store, name = _arrays._split(os.fspath(step))
-    leaves = _leaves(state)
-    with cuda.Save(_pool_for(leaves, pool), leaves, store, name, format, shard_bytes, overwrite) as s:
+    tensors, values = _split_values(_leaves(state))
+    extras = _with_values(extras, values)
+    with cuda.Save(_pool_for(tensors, pool), tensors, store, name, format, shard_bytes, overwrite) as s:
         s.commit(metrics, extras)
 
 
 # --- Loading ----------------------------------------------------------------------------------------------------------
 
 
-def _place(store: Optional[str], name: str, step: Any) -> Tuple[str, str]:
-    """The store, and the name of one step: "latest" is looked up once."""
+def _place(store: Optional[str], name: str, step: Any) -> Tuple[str, str, Dict[str, Any]]:
+    """The store, the name of one step ("latest" is looked up once), and its values that are no tensors."""
     from . import find
 
     where, name = (store, name) if store is not None else _arrays._split(os.fspath(step))
     found = find(where, name)
     if found is None:
         raise Error(errno.ENOENT, "there is no such step", f"{where}/{name}")
-    return where, found.name
+    return where, found.name, {n: _of_json(v) for n, v in found.extras.get(_EXTRA, {}).items()}
 
 
 def _empty(a: _arrays.Array, framework: str, device: Any) -> Any:
@@ -204,17 +261,23 @@ def _empty(a: _arrays.Array, framework: str, device: Any) -> Any:
 
 
 def _fit(name: str, leaf: Any, a: _arrays.Array) -> None:
+    if not (hasattr(leaf, "shape") and hasattr(leaf, "dtype")):
+        raise Error(errno.EINVAL, f"it is {a.dtype} {list(a.shape)} in the step, and {type(leaf).__name__} in the state", name)
     dtype = str(leaf.dtype).replace("torch.", "")
     if tuple(leaf.shape) != a.shape or dtype != a.dtype:
         raise Error(errno.EINVAL, f"it is {a.dtype} {list(a.shape)} in the step, and {dtype} {list(leaf.shape)} in the state", name)
 
 
-def _number(name: str, leaf: Any, a: _arrays.Array) -> Any:
-    """The step's number in the type of the state's, which has to have room for all of it."""
-    found, kind = a.numpy(), type(leaf)
+def _number_of(name: str, a: _arrays.Array) -> Any:
+    found = a.numpy()
     if found.size != 1:
         raise Error(errno.EINVAL, f"it is {a.dtype} {list(a.shape)} in the step, and a number in the state", name)
-    value = found.item()
+    return found.item()
+
+
+def _number(name: str, leaf: Any, value: Any) -> Any:
+    """The step's number in the type of the state's, which has to have room for all of it."""
+    kind = type(leaf)
     try:
         new = kind(value)
     except (TypeError, ValueError, OverflowError):  # of a complex number, NaN, infinity
@@ -223,6 +286,14 @@ def _number(name: str, leaf: Any, a: _arrays.Array) -> Any:
     if new is None or not is_same or isinstance(new, bool) and not isinstance(value, bool):
         raise Error(errno.EINVAL, f"it is {value!r} in the step, and {kind.__name__} in the state", name)
     return new
+
+
+def _value(name: str, leaf: Any, value: Any) -> Any:
+    if isinstance(leaf, _NUMBERS) and isinstance(value, int):
+        return _number(name, leaf, value)
+    if not isinstance(leaf, _VALUES):
+        raise Error(errno.EINVAL, f"it is {type(value).__name__} in the step, and {type(leaf).__name__} in the state", name)
+    return value
 
 
 def _fill(leaf: Any, made: Any) -> None:
@@ -244,29 +315,32 @@ def load(
 
     step: one of `ckptfs.latest()` and the like, or its path; "/ckpt/latest" is the newest.
     into: a state as save() takes it. Tensors of torch, NumPy and CuPy are filled where they are. The result is the state with new JAX
-        arrays and numbers in their places. Shapes and dtypes are those of the step, and a number has
+        arrays, numbers and values that are no tensors in their places. Shapes and dtypes are those of the step, and a number has
         to be equal in the type of the state's: 0.75 is not loaded into an int; `ckptfs.arrays(step).load()` converts them.
-    framework: without `into`, "numpy" or "torch": the result has the names of the step's arrays. device: torch's.
+    framework: without `into`, "numpy" or "torch": the result has the names of the step's arrays, and of values that are none. device: torch's.
     """
     if framework not in ("numpy", "torch"):
         raise ValueError(f"Invalid framework: {framework!r}; it is numpy or torch")
-    store, name = _place(getattr(step, "store", None), getattr(step, "name", ""), step)
+    store, name, values = _place(getattr(step, "store", None), getattr(step, "name", ""), step)
     found = _arrays.Arrays(store, name)
     if into is None:
         made = {n: _empty(a, framework, device) for n, a in found.items()}
         if made:
             cuda.load(_pool_for(made, pool), made, store, name)
-        return made
+        return {**made, **values}
     leaves = _leaves(into)
     place: Dict[str, Any] = {}  # memory that is filled by the library
     later: List[str] = []  # names whose memory is filled from that
-    numbers: Dict[str, Any] = {}
+    new: Dict[str, Any] = {}  # what is not filled
     rest: Dict[str, Any] = {}  # arrays that cannot change, by a template
     for n, leaf in leaves.items():
+        if n in values:
+            new[n] = _value(n, leaf, values[n])
+            continue
         if n not in found:
             raise Error(errno.ENOENT, "the step has no array of this name", n)
         if isinstance(leaf, _NUMBERS):
-            numbers[n] = _number(n, leaf, found[n])
+            new[n] = _number(n, leaf, _number_of(n, found[n]))
             continue
         _fit(n, leaf, found[n])
         try:
@@ -282,5 +356,6 @@ def load(
         cuda.load(_pool_for(place, pool), place, store, name)
     for n in later:
         _fill(leaves[n], place[n])
-    new = {**numbers, **(found.load(rest).arrays if rest else {})}
+    if rest:
+        new.update(found.load(rest).arrays)
     return _walk(into, lambda n, leaf: new.get(n, leaf))
