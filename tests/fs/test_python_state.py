@@ -233,6 +233,23 @@ def test_the_state_of_an_optimizer_comes_back(package, where, kind):
     assert flat["opt.param_groups.0.foreach"] is None and flat["rng.numpy.0"] == "MT19937" and flat["opt.param_groups.0.lr"] == 0.1
 
 
+def test_objects_of_a_dcp_step_are_left_out(package, where):
+    torch = pytest.importorskip("torch")
+    from torch.distributed import checkpoint
+
+    saved = {"w": torch.ones(4), "epoch": 3, "name": "x", "object": {"a", "b"}}
+    with package.step(where, 1) as folder:
+        checkpoint.save(saved, checkpoint_id=folder, no_dist=True)
+    for framework in ("numpy", "torch"):
+        got = package.load(where / "1", framework=framework)
+        assert list(got) == ["w"] and got["w"].tolist() == [1.0] * 4
+    for leaf in (1, "x", torch.zeros(1)):
+        into = {"w": torch.zeros(4), "epoch": leaf}
+        with pytest.raises(package.Error, match="it is an object of the program") as e:
+            package.load(where / "1", into)
+        assert (e.value.errno, e.value.filename) == (errno.ENOTSUP, "epoch") and not into["w"].any()
+
+
 NUMBERS = [
     # in the step, in the state, what is loaded (None: refused)
     (0.75, 1, None),

@@ -24,6 +24,7 @@ _NUMBERS = (bool, int, float, complex)
 _VALUES = (type(None), str, bytes)
 _EXTRA = "ckptfs.state"  # the name in a step's extras of the state's values that are in no file
 _EXTRA_BYTES_MAX = 60 << 10  # of a step's 64 KiB of metadata
+_OBJECT = "it is an object of the program, not an array"  # CKPT_WHY_OBJECT of the library
 _PINNED = {"cuda": 1 << 30, "host": 256 << 20}
 
 _pools: Dict[str, cuda.Pool] = {}
@@ -261,6 +262,8 @@ def _empty(a: _arrays.Array, framework: str, device: Any) -> Any:
 
 
 def _fit(name: str, leaf: Any, a: _arrays.Array) -> None:
+    if a.why:
+        raise Error(errno.ENOTSUP, a.why, name)
     if not (hasattr(leaf, "shape") and hasattr(leaf, "dtype")):
         raise Error(errno.EINVAL, f"it is {a.dtype} {list(a.shape)} in the step, and {type(leaf).__name__} in the state", name)
     dtype = str(leaf.dtype).replace("torch.", "")
@@ -269,6 +272,8 @@ def _fit(name: str, leaf: Any, a: _arrays.Array) -> None:
 
 
 def _number_of(name: str, a: _arrays.Array) -> Any:
+    if a.why:
+        raise Error(errno.ENOTSUP, a.why, name)
     found = a.numpy()
     if found.size != 1:
         raise Error(errno.EINVAL, f"it is {a.dtype} {list(a.shape)} in the step, and a number in the state", name)
@@ -317,14 +322,15 @@ def load(
     into: a state as save() takes it. Tensors of torch, NumPy and CuPy are filled where they are. The result is the state with new JAX
         arrays, numbers and values that are no tensors in their places. Shapes and dtypes are those of the step, and a number has
         to be equal in the type of the state's: 0.75 is not loaded into an int; `ckptfs.arrays(step).load()` converts them.
-    framework: without `into`, "numpy" or "torch": the result has the names of the step's arrays, and of values that are none. device: torch's.
+    framework: without `into`, "numpy" or "torch": the result has the names of the step's arrays, and of values that are none. Objects of
+        a DCP step are left out: torch.distributed.checkpoint loads them. device: torch's.
     """
     if framework not in ("numpy", "torch"):
         raise ValueError(f"Invalid framework: {framework!r}; it is numpy or torch")
     store, name, values = _place(getattr(step, "store", None), getattr(step, "name", ""), step)
     found = _arrays.Arrays(store, name)
     if into is None:
-        made = {n: _empty(a, framework, device) for n, a in found.items()}
+        made = {n: _empty(a, framework, device) for n, a in found.items() if a.why != _OBJECT}
         if made:
             cuda.load(_pool_for(made, pool), made, store, name)
         return {**made, **values}
