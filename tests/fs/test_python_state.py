@@ -286,6 +286,30 @@ def test_a_number_is_loaded_whole_or_refused(package, where):
         package.load(where / "1", {"w": 1.0})
 
 
+def test_scalars_of_numpy_are_numbers(package, where):
+    saved = {"f": np.float32(0.1), "d": np.float64(0.1), "i": np.int64(300), "b": np.bool_(True), "h": ml_dtypes.bfloat16(1.5), "n": np.float32("nan")}
+    package.save(saved, where / "1")
+    got = package.load(where / "1", {n: type(v)(0) for n, v in saved.items()})
+    assert {n: type(v) for n, v in got.items()} == {n: type(v) for n, v in saved.items()}
+    assert all(got[n] == v for n, v in saved.items() if n != "n") and np.isnan(got["n"])
+    for name, leaf in (("d", np.float32(0)), ("f", np.int64(0)), ("i", np.int8(0)), ("i", np.bool_(False)), ("h", np.int32(0))):
+        with pytest.raises(package.Error, match=f"{type(leaf).__name__} in the state") as e:
+            package.load(where / "1", {name: leaf})
+        assert (e.value.errno, e.value.filename) == (errno.EINVAL, name)
+
+
+def test_nothing_is_filled_when_a_leaf_cannot_be(package, where):
+    torch = pytest.importorskip("torch")
+    package.save({"a": np.ones(4), "b": np.ones(4), "c": np.ones(2)}, where / "1")
+    fixed = np.zeros(4)
+    fixed.flags.writeable = False
+    for name, leaf in (("b", fixed), ("b", torch.zeros(4, dtype=torch.float64).to_sparse()), ("c", 1.0), ("c", None), ("c", {"x"})):
+        into = {"a": np.zeros(4), name: leaf}
+        with pytest.raises((package.Error, TypeError, ValueError), match=f"{name}: |'{name}'"):
+            package.load(where / "1", into)
+        assert not into["a"].any()
+
+
 def test_a_child_of_a_fork_saves_with_a_pool_of_its_own(package, where):
     text = """
 import os, sys

@@ -7,6 +7,7 @@ import errno
 import json
 import logging
 import os
+import sys
 import threading
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Callable, Dict, List, Optional, Tuple, Union
@@ -271,6 +272,12 @@ def _fit(name: str, leaf: Any, a: _arrays.Array) -> None:
         raise Error(errno.EINVAL, f"it is {a.dtype} {list(a.shape)} in the step, and {dtype} {list(leaf.shape)} in the state", name)
 
 
+def _is_number(leaf: Any) -> bool:
+    """NumPy's own scalars, too; a program without NumPy has none."""
+    numpy = sys.modules.get("numpy")
+    return isinstance(leaf, _NUMBERS) or (numpy is not None and isinstance(leaf, numpy.generic))
+
+
 def _number_of(name: str, a: _arrays.Array) -> Any:
     if a.why:
         raise Error(errno.ENOTSUP, a.why, name)
@@ -287,18 +294,23 @@ def _number(name: str, leaf: Any, value: Any) -> Any:
         new = kind(value)
     except (TypeError, ValueError, OverflowError):  # of a complex number, NaN, infinity
         new = None
-    is_same = new == value or (new != new and value != value)
-    if new is None or not is_same or isinstance(new, bool) and not isinstance(value, bool):
+    plain = new.item() if hasattr(new, "item") else new  # NumPy compares a scalar and a number in the scalar's type
+    is_same = plain == value or (plain != plain and value != value)
+    if new is None or not is_same or isinstance(plain, bool) and not isinstance(value, bool):
         raise Error(errno.EINVAL, f"it is {value!r} in the step, and {kind.__name__} in the state", name)
     return new
 
 
 def _value(name: str, leaf: Any, value: Any) -> Any:
-    if isinstance(leaf, _NUMBERS) and isinstance(value, int):
+    if _is_number(leaf) and isinstance(value, int):
         return _number(name, leaf, value)
     if not isinstance(leaf, _VALUES):
         raise Error(errno.EINVAL, f"it is {type(value).__name__} in the step, and {type(leaf).__name__} in the state", name)
     return value
+
+
+def _can_change(leaf: Any) -> bool:
+    return bool(getattr(getattr(leaf, "flags", None), "writeable", True))
 
 
 def _fill(leaf: Any, made: Any) -> None:
@@ -345,16 +357,20 @@ def load(
             continue
         if n not in found:
             raise Error(errno.ENOENT, "the step has no array of this name", n)
-        if isinstance(leaf, _NUMBERS):
+        if _is_number(leaf):
             new[n] = _number(n, leaf, _number_of(n, found[n]))
             continue
         _fit(n, leaf, found[n])
         try:
             cuda._Tensor(leaf, into=True)
             place[n] = leaf
+        except TypeError as e:
+            raise TypeError(f"{n}: {e}") from None
         except ValueError:
             if _load._kind(leaf) == "jax":
                 rest[n] = leaf
+            elif not _can_change(leaf):
+                raise ValueError(f"{n}: its memory cannot be written to") from None
             else:
                 place[n] = _empty(found[n], "torch" if hasattr(leaf, "data_ptr") else "numpy", getattr(leaf, "device", None))
                 later.append(n)
