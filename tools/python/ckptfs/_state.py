@@ -109,7 +109,8 @@ def _split_values(leaves: Dict[str, Any]) -> Tuple[Dict[str, Any], Dict[str, Any
     values = {n: _to_json(v) for n, v in leaves.items() if _is_value(v)}
     if len(json.dumps(values)) > _EXTRA_BYTES_MAX:
         name = max(values, key=lambda n: len(json.dumps(values[n])))
-        raise TypeError(f"{name}: the values that are no tensors take more than {_EXTRA_BYTES_MAX >> 10} KiB: {type(leaves[name]).__name__}; save this one as a tensor of bytes")
+        kind, most = type(leaves[name]).__name__, _EXTRA_BYTES_MAX >> 10
+        raise TypeError(f"{name}: the values that are no tensors take more than {most} KiB: {kind}; save this one as a tensor of bytes")
     return {n: v for n, v in leaves.items() if n not in values}, values
 
 
