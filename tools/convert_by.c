@@ -1,5 +1,6 @@
 #include "tools/convert_by.h"
 
+#include "core/array/catalog_format.h"
 #include "core/base/sys.h"
 #include "core/base/util.h"
 #include "core/limits.h"
@@ -88,11 +89,14 @@ static int check_room(const struct ckpt_convert_by *by)
 			 ckpt_size_text(by->bytes, need), ckpt_size_text(room, has));
 }
 
+// The catalog looks at the front of a file, which may be more than a short header: then bytes of the data have to arrive first.
 static int read_header(struct ckpt_convert_by *by, uint64_t got)
 {
 	struct ckpt_source s = {.bytes = got, .read = read_spool, .arg = by};
 	int rc = ckpt_safetensors_bytes(&s, &by->bytes);
 
+	if (!rc && got < MIN(by->bytes, (uint64_t)CKPT_CATALOG_HEAD))
+		return 0;
 	if (!rc)
 		rc = ckpt_catalog_new(&by->catalog);
 	if (!rc)
@@ -215,7 +219,7 @@ static int check_end(const struct ckpt_convert_by *by)
 {
 	if (!by->filter.got)
 		return fail_output(by, "is empty");
-	if (!by->catalog)
+	if (!by->bytes)
 		return fail_output(by, "ends within its header");
 	if (by->filter.got < by->bytes)
 		return ckpt_fail(word_of(by), HINT, "its output ends after %llu bytes, and its header says %llu",

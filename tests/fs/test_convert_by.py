@@ -27,6 +27,17 @@ arrays = load(sys.stdin.buffer.read())
 sys.stdout.buffer.write(save({name + ".twice": numpy.asarray(array * 2) for name, array in arrays.items()}))
 """
 
+# The reader has the first file, as FIONREAD says, before the second is written.
+LATE = """
+import fcntl, struct, sys, termios, time
+for path in sys.argv[1:]:
+    sys.stdout.buffer.write(open(path, "rb").read())
+    sys.stdout.buffer.flush()
+    while struct.unpack("i", fcntl.ioctl(1, termios.FIONREAD, bytes(4)))[0]:
+        time.sleep(0.001)
+sys.stdin.buffer.read()
+"""
+
 PLUGIN = r"""
 #include <ckptfs_convert.h>
 #include <errno.h>
@@ -154,6 +165,19 @@ def test_the_input_may_stay_unread_and_output_may_come_first(step, store, ckptfs
     ckptfs("convert", store, "big", "3", "--exec", f"cat {scratch}/other; cat >/dev/null")
     for name in "23":
         same(arrays_of(ckptfs, store, name, scratch), {"x": np.arange(1 << 20)})
+
+
+def test_a_short_header_may_come_long_before_its_data(step, store, ckptfs, scratch):
+    text = header('{"x":' + entry() + "}")
+    assert len(text) < 64
+    (scratch / "header").write_bytes(text)
+    data = np.array([1, 2], np.float32)
+    (scratch / "data").write_bytes(data.tobytes())
+    (scratch / "late.py").write_text(LATE)
+    ckptfs("convert", store, step, "2", "--exec", f"exec {sys.executable} {scratch}/late.py {scratch}/header {scratch}/data", "--timeout", "60s")
+    same(arrays_of(ckptfs, store, "2", scratch), {"x": data})
+    done = ckptfs("convert", store, step, "3", "--exec", f"cat {scratch}/header; cat >/dev/null", check=False)
+    assert done.returncode == 1 and "its output ends after" in done.stderr, done.stderr
 
 
 def test_a_process_that_is_left_behind_holds_nothing_up(step, store, ckptfs, scratch, model):
