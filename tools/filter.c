@@ -1,5 +1,5 @@
 // States: started (pid lives, pipes are open) -> fed (in_fd is closed) -> ended (the process is a zombie) -> reaped. A failure kills the group in any
-// of the first two. The process is reaped last, so that no other process can get the number of the group while it is killed.
+// of the first two. The first of the group, which watches the caller, is reaped last: no other process can get its number while the group is killed.
 #include "tools/filter.h"
 
 #include "core/base/sys.h"
@@ -14,14 +14,49 @@
 #include <spawn.h>
 #include <stdio.h>
 #include <sys/pidfd.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
+#include <unistd.h>
 
 #define LOOK_MS 100
 #define READ_BYTES ((size_t)1 << 20)
 
 // --- Start --------------------------------------------------------------------------------------------------------------
 
-static int set_up(posix_spawnattr_t *attr, posix_spawn_file_actions_t *files, int in, int out)
+// The first process of the group: it kills the others when the caller has died, which then cannot. Signals that the program sends its group are not
+// its end.
+static void watch(pid_t caller)
+{
+	sigset_t all, death;
+	int number;
+
+	sigfillset(&all);
+	sigprocmask(SIG_SETMASK, &all, NULL);
+	sigemptyset(&death);
+	sigaddset(&death, SIGTERM);
+	(void)close_range(0, ~0U, 0);
+	setpgid(0, 0);
+	prctl(PR_SET_PDEATHSIG, SIGTERM);
+	while (getppid() == caller)
+		sigwait(&death, &number);
+	kill(0, SIGKILL);
+	_exit(1);
+}
+
+static int start_watcher(struct ckpt_filter *f)
+{
+	pid_t caller = getpid();
+
+	f->group = fork();
+	if (!f->group)
+		watch(caller);
+	if (f->group < 0)
+		return -errno;
+	setpgid(f->group, f->group); // the first of both that does it
+	return 0;
+}
+
+static int set_up(posix_spawnattr_t *attr, posix_spawn_file_actions_t *files, pid_t group, int in, int out)
 {
 	sigset_t none, all;
 	int rc;
@@ -29,6 +64,8 @@ static int set_up(posix_spawnattr_t *attr, posix_spawn_file_actions_t *files, in
 	sigemptyset(&none);
 	sigfillset(&all);
 	rc = posix_spawnattr_setflags(attr, POSIX_SPAWN_SETPGROUP | POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF);
+	if (!rc)
+		rc = posix_spawnattr_setpgroup(attr, group);
 	if (!rc)
 		rc = posix_spawnattr_setsigmask(attr, &none);
 	if (!rc)
@@ -50,7 +87,7 @@ static int spawn(struct ckpt_filter *f, int in, int out)
 
 	posix_spawnattr_init(&attr); // these two cannot fail
 	posix_spawn_file_actions_init(&files);
-	rc = set_up(&attr, &files, in, out);
+	rc = set_up(&attr, &files, f->group, in, out);
 	if (!rc)
 		rc = posix_spawn(&f->pid, f->argv[0], &files, &attr, (char *const *)(uintptr_t)f->argv, environ);
 	posix_spawn_file_actions_destroy(&files);
@@ -65,10 +102,22 @@ static void close_fd(int *fd)
 	*fd = -1;
 }
 
+static void end_group(const struct ckpt_filter *f)
+{
+	siginfo_t end;
+
+	kill(-f->group, SIGKILL);
+	(void)TEMP_FAILURE_RETRY(waitid(P_PID, (id_t)f->group, &end, WEXITED));
+}
+
 static int reap(struct ckpt_filter *f, siginfo_t *end)
 {
-	kill(-f->pid, SIGKILL);
-	return TEMP_FAILURE_RETRY(waitid(P_PID, (id_t)f->pid, end, WEXITED)) ? -errno : 0;
+	int rc;
+
+	kill(-f->group, SIGKILL);
+	rc = TEMP_FAILURE_RETRY(waitid(P_PID, (id_t)f->pid, end, WEXITED)) ? -errno : 0;
+	end_group(f);
+	return rc;
 }
 
 static void done(struct ckpt_filter *f)
@@ -83,12 +132,17 @@ static void done(struct ckpt_filter *f)
 // Both ends of the program's are closed here in any case.
 static int start(struct ckpt_filter *f, int in[2], int out[2])
 {
-	int rc = spawn(f, in[0], out[1]);
+	int rc = start_watcher(f);
 
 	f->in_fd = in[1];
 	f->out_fd = out[0];
 	if (rc)
 		return rc;
+	rc = spawn(f, in[0], out[1]);
+	if (rc) {
+		end_group(f);
+		return rc;
+	}
 	f->pidfd = pidfd_open(f->pid, 0);
 	if (f->pidfd < 0) {
 		siginfo_t end;
@@ -224,7 +278,7 @@ static int await(struct ckpt_filter *f)
 	while (!rc && !ended)
 		rc = wait_a_moment(f, false, &room, &ended);
 	if (!rc)
-		kill(-f->pid, SIGKILL); // what it has left behind holds no pipe up
+		kill(-f->group, SIGKILL); // what it has left behind holds no pipe up
 	// The rest of the pipe. A process that left the group may still write: look() bounds that.
 	while (!rc && f->out_fd >= 0) {
 		uint64_t before = f->got;

@@ -40,9 +40,7 @@ static int begin_mounted(struct ckpt_new_step *n)
 	sigset_t stops, before;
 	int rc;
 
-	sigemptyset(&stops);
-	sigaddset(&stops, SIGINT);
-	sigaddset(&stops, SIGTERM);
+	ckpt_stop_signals(&stops);
 	sigprocmask(SIG_BLOCK, &stops, &before);
 	rc = ckpt_act_ask(n->store, n->name, NULL, &begin, &reply);
 	sigprocmask(SIG_SETMASK, &before, NULL);

@@ -252,16 +252,42 @@ def test_a_program_that_fails_is_told_and_nothing_is_made(step, store, ckptfs, s
     ckptfs("verify", store, "--read-data")
 
 
-def test_a_signal_ends_the_program_and_leaves_nothing(step, store, ckptfs, scratch):
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_ends_the_program_and_leaves_nothing(step, store, ckptfs, scratch, number):
     verb = subprocess.Popen([ckptfs.path, "convert", store, step, "2", "--exec", f"echo $$ > {scratch}/pid.new; mv {scratch}/pid.new {scratch}/pid; exec sleep 600"], stderr=subprocess.PIPE)
     while not (scratch / "pid").exists():
         assert verb.poll() is None
         time.sleep(0.01)
-    verb.send_signal(signal.SIGINT)
+    verb.send_signal(number)
     verb.communicate(timeout=60)
-    assert verb.returncode == 130
+    assert verb.returncode == 128 + number
     gone(int((scratch / "pid").read_text()))
     assert [row["name"] for row in ckptfs.json("ls", store)] == ["1"] and ckptfs.json("sessions", store) == []
+
+
+def test_a_killed_verb_takes_the_program_with_it_and_leaves_a_session_as_others_do(step, store, ckptfs, scratch):
+    command = f"sleep 600 & echo $$ $! > {scratch}/pid.new; mv {scratch}/pid.new {scratch}/pid; wait"
+    verb = subprocess.Popen([ckptfs.path, "convert", store, step, "2", "--exec", command], stderr=subprocess.DEVNULL)
+    while not (scratch / "pid").exists():
+        assert verb.poll() is None
+        time.sleep(0.01)
+    verb.kill()
+    verb.wait()
+    pids = [int(pid) for pid in (scratch / "pid").read_text().split()]
+    try:
+        for pid in pids:
+            gone(pid)
+    except AssertionError:
+        os.kill(pids[1], signal.SIGKILL)
+        raise
+    assert [row["name"] for row in ckptfs.json("ls", store)] == ["1"]
+    assert [row["state"] for row in ckptfs.json("sessions", store)] == ["interrupted"]
+    ckptfs("convert", store, step, "2", "--exec", "cat")
+
+
+def test_a_signal_of_the_program_to_its_group_is_not_its_end(step, store, ckptfs, scratch, model):
+    ckptfs("convert", store, step, "2", "--exec", "trap '' TERM; kill 0; cat")
+    same(arrays_of(ckptfs, store, "2", scratch), model)
 
 
 def test_memory_stays_bounded_whatever_the_arrays_have(store, ckptfs, scratch):
