@@ -309,9 +309,10 @@ struct ckpt_array_request {
 	const uint64_t *extent;
 	void *into; // the first element of the box; NULL: nothing is read, and the result says how it would be
 	const int64_t *strides; // of `into`, in bytes, one for each dimension; NULL: packed in C order
-	// Elements [flat_start, flat_start + flat_count) of the box in C order, as Megatron's flattened_range; 0 and 0: all of it. `into` and strides have
-	// one dimension then.
+	// With has_flat: elements [flat_start, flat_start + flat_count) of the box in C order, as Megatron's flattened_range; 0 elements are nothing to
+	// read. `into` and strides have one dimension then. Without it these are 0.
 	uint64_t flat_start, flat_count;
+	unsigned has_flat; // 1: the range; 0: all of the box
 };
 
 // Reads them, `at_once` at the same time by threads that end with the call: at most 32, and 0 is the processors, at most 8.

@@ -32,8 +32,8 @@ static_assert((int)CKPT_STRICT_LOG_ALL == (int)CKPT_NAMES_LOG_ALL &&
 // -EINVAL: it is not of the form that the header says.
 static int wanted_of(const struct ckpt_array_request *r, struct ckpt_match_wanted *ret_wanted)
 {
-	if (!r->name || r->shapes >= CKPT_MATCH_RULES || !r->start != !r->extent || (r->flat_start && !r->flat_count) ||
-	    (r->shape && r->ndim > CKPT_ARRAY_DIMS_MAX))
+	if (!r->name || r->shapes >= CKPT_MATCH_RULES || !r->start != !r->extent || r->has_flat > 1 ||
+	    (!r->has_flat && (r->flat_start || r->flat_count)) || (r->shape && r->ndim > CKPT_ARRAY_DIMS_MAX))
 		return -EINVAL;
 	*ret_wanted = (struct ckpt_match_wanted){.name = r->name,
 						 .dtype = r->dtype,
@@ -42,6 +42,7 @@ static int wanted_of(const struct ckpt_array_request *r, struct ckpt_match_wante
 						 .rule = (enum ckpt_match_rule)r->shapes,
 						 .start = r->start,
 						 .extent = r->extent,
+						 .has_flat = r->has_flat,
 						 .flat_start = r->flat_start,
 						 .flat_count = r->flat_count};
 	return 0;
@@ -100,7 +101,7 @@ static int fill(struct ckpt_gather *g, const struct ckpt_array_request *r, const
 				    .into = r->into,
 				    .strides = r->strides};
 
-	return r->flat_count ? ckpt_fill_flat(g, &f, r->flat_start, r->flat_count) : ckpt_fill_box(g, &f);
+	return r->has_flat ? ckpt_fill_flat(g, &f, r->flat_start, r->flat_count) : ckpt_fill_box(g, &f);
 }
 
 static int read_one(struct reading *of, const struct ckpt_array_request *r)
@@ -120,7 +121,7 @@ static int read_one(struct reading *of, const struct ckpt_array_request *r)
 	if (rc || !r->into || one.fit == CKPT_FIT_KEPT)
 		return rc ? rc : (int)one.fit;
 	info = ckpt_array_set_at(set, one.at);
-	if (r->strides && !r->shape && !r->flat_count && r->ndim != info->ndim)
+	if (r->strides && !r->shape && !r->has_flat && r->ndim != info->ndim)
 		return -EINVAL;
 	rc = ckpt_array_set_take(set, one.at, &g);
 	if (rc)

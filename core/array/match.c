@@ -190,8 +190,8 @@ static int fit_flat(const struct ckpt_catalog_array *a, const struct ckpt_match_
 	unsigned ndim = w->shape || w->start ? w->ndim : a->ndim;
 	uint64_t elements;
 
-	if (!w->flat_count || (count_of(extent, ndim, &elements) && w->flat_start <= elements &&
-			       w->flat_count <= elements - w->flat_start))
+	if (!w->has_flat || (count_of(extent, ndim, &elements) && w->flat_start <= elements &&
+			     w->flat_count <= elements - w->flat_start))
 		return 0;
 	one->rc = -ERANGE;
 	return say(ret_why, "the flat range [%" PRIu64 ", +%" PRIu64 ") of %s is not in its box", w->flat_start,

@@ -68,7 +68,8 @@ struct ckpt_match_wanted {
 	unsigned ndim;         // of shape, start and extent; not looked at without them
 	enum ckpt_match_rule rule;
 	const uint64_t *start, *extent;  // a box of the wanted array; NULL: all of it
-	uint64_t flat_start, flat_count; // a range of the box in C order; 0 and 0: all of it
+	bool has_flat;                   // only a range of the box in C order:
+	uint64_t flat_start, flat_count; // of 0 elements or more
 };
 
 struct ckpt_match_one {

@@ -222,3 +222,18 @@ def test_a_box_of_another_rank_is_refused(package, found, more, name, result):
     assert read(found._set.lib, found._set.at, [request]) == [result] and (into == 9).all()
     if "start" in more:
         assert match(found._set.lib, found._set.at, [request], "assume_ok_unexpected", "").results == [result]
+
+
+@pytest.mark.parametrize("has, start, count, result", [(1, 7, 5, 0), (1, 7, 0, 0), (1, 0, 0, 0), (1, 24, 0, 0), (1, 20, 5, -errno.ERANGE), (1, 25, 0, -errno.ERANGE), (0, 0, 5, -errno.EINVAL), (2, 0, 5, -errno.EINVAL)])
+def test_a_flat_range_is_read_and_an_empty_one_is_not_all(package, found, has, start, count, result):
+    from ctypes import c_int
+
+    from ckptfs._load import Request, _structs
+
+    into = np.full(24, -1, np.float32)
+    asked = _structs([Request("net.w", into=into.ctypes.data)])
+    asked[0].has_flat, asked[0].flat_start, asked[0].flat_count = has, start, count
+    results = (c_int * 1)()
+    found._set.lib.ckpt_array_set_read_many(found._set.at, asked, 1, 1, results)
+    want = W.reshape(-1)[start : start + count] if not result else W[:0]
+    assert results[0] == result and into[: len(want)].tolist() == want.tolist() and (into[len(want) :] == -1).all()

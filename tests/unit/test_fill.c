@@ -251,8 +251,10 @@ START_TEST(flat_ranges_of_boxes_follow_each_other)
 			ck_assert_double_eq(number(t.fill.to, memory + (int64_t)i * step), wanted(&t, at));
 			memset(memory + (int64_t)i * step, GUARD, width);
 		}
+		ck_ok(ckpt_fill_flat(g, &t.fill, up_to(elements + 1), 0));
 		for (size_t i = 0; i < sizeof(memory); i++)
 			ck_assert_uint_eq(memory[i], GUARD);
+		ck_assert_int_eq(ckpt_fill_flat(g, &t.fill, elements + 1, 0), -ERANGE);
 		ck_assert_int_eq(ckpt_fill_flat(g, &t.fill, first, elements - first + 1), -ERANGE);
 		ck_assert_int_eq(ckpt_fill_flat(g, &t.fill, UINT64_MAX, 1), -ERANGE);
 	}

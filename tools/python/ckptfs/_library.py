@@ -73,6 +73,7 @@ class ArrayRequest(ctypes.Structure):
         ("strides", POINTER(c_int64)),
         ("flat_start", c_uint64),
         ("flat_count", c_uint64),
+        ("has_flat", c_uint),
     ]
 
 
