@@ -93,7 +93,8 @@ static int check_room(const struct ckpt_convert_by *by)
 static int read_header(struct ckpt_convert_by *by, uint64_t got)
 {
 	struct ckpt_source s = {.bytes = got, .read = read_spool, .arg = by};
-	int rc = ckpt_safetensors_bytes(&s, &by->bytes);
+	const char *why;
+	int rc = ckpt_safetensors_bytes(&s, &by->bytes, &why);
 
 	if (!rc && got < MIN(by->bytes, (uint64_t)CKPT_CATALOG_HEAD))
 		return 0;
@@ -104,7 +105,7 @@ static int read_header(struct ckpt_convert_by *by, uint64_t got)
 	if (!rc)
 		rc = ckpt_catalog_end(by->catalog);
 	if (rc)
-		return rc == -EINVAL ? fail_output(by, "does not begin with a header of safetensors")
+		return rc == -EINVAL ? fail_output(by, why ? why : "does not begin with a header of safetensors")
 				     : ckpt_fail_errno(word_of(by), NULL, rc);
 	rc = check_arrays(by);
 	return rc ? rc : check_room(by);

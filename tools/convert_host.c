@@ -180,6 +180,7 @@ static int read_input(struct host *h)
 {
 	CLEANUP_FREE uint8_t *text = NULL;
 	struct ckpt_source s = {.read = read_text};
+	const char *why;
 	struct text t;
 	uint8_t head[8];
 	uint64_t len;
@@ -199,7 +200,7 @@ static int read_input(struct host *h)
 	s.arg = &t;
 	s.bytes = t.len;
 	if (!rc)
-		rc = ckpt_safetensors_bytes(&s, &s.bytes);
+		rc = ckpt_safetensors_bytes(&s, &s.bytes, &why);
 	if (!rc)
 		rc = ckpt_arrays_read("in.safetensors", &s, &h->in);
 	if (!rc)

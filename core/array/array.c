@@ -231,11 +231,17 @@ int ckpt_arrays_read(const char *name, const struct ckpt_source *s, struct ckpt_
 	return 0;
 }
 
-int ckpt_safetensors_bytes(const struct ckpt_source *s, uint64_t *ret_bytes)
+int ckpt_safetensors_bytes(const struct ckpt_source *s, uint64_t *ret_bytes, const char **ret_why)
 {
 	struct ckpt_arrays *a = calloc(1, sizeof(*a));
-	int rc = a ? ckpt_arrays_safetensors_bytes(a, s, ret_bytes) : -ENOMEM;
+	int rc;
 
+	*ret_why = NULL;
+	rc = a ? ckpt_arrays_safetensors_bytes(a, s, ret_bytes, ret_why) : -ENOMEM;
+	if (!rc) {
+		rc = check_names(a);
+		*ret_why = rc == -EINVAL ? CKPT_ARRAYS_TWICE : NULL;
+	}
 	ckpt_arrays_free(a);
 	return rc;
 }

@@ -78,7 +78,8 @@ void ckpt_arrays_free(struct ckpt_arrays *a);
 
 // A .safetensors file that is still arriving: the bytes that it has when it is whole. The source has its header at least. -EINVAL: it breaks a
 // rule; -ENOMEM, or what the source says. Arrays that overlap are found by ckpt_arrays_read() alone.
-int ckpt_safetensors_bytes(const struct ckpt_source *s, uint64_t *ret_bytes);
+// *ret_why: the rule that -EINVAL is of, as "has a name twice"; static, or NULL.
+int ckpt_safetensors_bytes(const struct ckpt_source *s, uint64_t *ret_bytes, const char **ret_why);
 
 // In the order of their bytes in the file.
 size_t ckpt_arrays_count(const struct ckpt_arrays *a);

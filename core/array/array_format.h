@@ -19,8 +19,10 @@ int ckpt_npy_read(const struct ckpt_source *s, uint64_t offset, uint64_t bytes, 
 int ckpt_arrays_npy(struct ckpt_arrays *a, const char *name, size_t name_len, const struct ckpt_source *s,
 		    uint64_t offset, uint64_t bytes); // the file is these bytes of the source
 int ckpt_arrays_safetensors(struct ckpt_arrays *a, const struct ckpt_source *s);
-// The bytes of the whole file, of which the source has the header at least.
-int ckpt_arrays_safetensors_bytes(struct ckpt_arrays *a, const struct ckpt_source *s, uint64_t *ret_bytes);
+#define CKPT_ARRAYS_TWICE "has a name twice"
+// The bytes of the whole file, of which the source has the header at least. *ret_why: as of ckpt_safetensors_bytes().
+int ckpt_arrays_safetensors_bytes(struct ckpt_arrays *a, const struct ckpt_source *s, uint64_t *ret_bytes,
+				  const char **ret_why);
 int ckpt_arrays_zip(struct ckpt_arrays *a, const struct ckpt_source *s);
 
 // The name is copied, of array->name only so many bytes; ndim is right. -EINVAL a name that is too long or has a NUL; -ENOMEM.

@@ -26,6 +26,7 @@ struct header {
 	char *text;
 	size_t len;
 	bool has_metadata;
+	const char *why; // of -EINVAL; NULL: no rule in particular
 };
 
 // --- A tensor -----------------------------------------------------------------------------------------------------------
@@ -147,12 +148,18 @@ static int take_metadata(struct header *h, json_t *metadata)
 static int take_piece(struct header *h, size_t begin, size_t end)
 {
 	json_t *piece, *member;
+	json_error_t error;
 	const char *name;
 	int rc;
 
 	h->text[begin - 1] = '{';
 	h->text[end] = '}';
-	rc = ckpt_json_load(h->text + begin - 1, end - begin + 2, JSON_REJECT_DUPLICATES, NULL, &piece);
+	rc = ckpt_json_load(h->text + begin - 1, end - begin + 2, JSON_REJECT_DUPLICATES, &error, &piece);
+	if (rc == -EINVAL && json_error_code(&error) == json_error_duplicate_key)
+		h->why = CKPT_ARRAYS_TWICE;
+	if (rc == -EINVAL && (json_error_code(&error) == json_error_null_character ||
+			      json_error_code(&error) == json_error_null_byte_in_key))
+		h->why = "has a NUL in a name or a text";
 	if (rc)
 		return rc;
 	json_object_foreach(piece, name, member)
@@ -285,7 +292,8 @@ int ckpt_arrays_safetensors(struct ckpt_arrays *a, const struct ckpt_source *s)
 	return rc ? rc : h.tensor_bytes == s->bytes - h.data ? 0 : -EINVAL;
 }
 
-int ckpt_arrays_safetensors_bytes(struct ckpt_arrays *a, const struct ckpt_source *s, uint64_t *ret_bytes)
+int ckpt_arrays_safetensors_bytes(struct ckpt_arrays *a, const struct ckpt_source *s, uint64_t *ret_bytes,
+				  const char **ret_why)
 {
 	struct header h = {.arrays = a, .file_bytes = INT64_MAX};
 	int rc = read_header(&h, s);
@@ -294,5 +302,6 @@ int ckpt_arrays_safetensors_bytes(struct ckpt_arrays *a, const struct ckpt_sourc
 		rc = -EINVAL;
 	if (!rc)
 		*ret_bytes = h.data + h.tensor_bytes;
+	*ret_why = h.why;
 	return rc;
 }
