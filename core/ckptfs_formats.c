@@ -83,10 +83,7 @@ int ckpt_format_read(struct ckpt_format_file *file, uint64_t offset, void *into,
 
 static bool find_dtype(const char *name, enum ckpt_dtype *ret_dtype)
 {
-	*ret_dtype = CKPT_DTYPE_NONE;
-	for (enum ckpt_dtype d = CKPT_DTYPE_NONE + 1; name && d < CKPT_DTYPE_COUNT; d++)
-		if (ckpt_dtype_numpy(d) && !strcmp(ckpt_dtype_numpy(d), name))
-			*ret_dtype = d;
+	*ret_dtype = name ? ckpt_dtype_called(name) : CKPT_DTYPE_NONE;
 	return !name || *ret_dtype;
 }
 

@@ -62,22 +62,6 @@ static int read_next(struct ckpt_convert *c, void *into, size_t len)
 	return read_all(STDIN_FILENO, into, len);
 }
 
-static const char *type_name(const char *dtype)
-{
-	for (enum ckpt_dtype d = CKPT_DTYPE_NONE + 1; dtype && d < CKPT_DTYPE_COUNT; d++)
-		if (ckpt_dtype_numpy(d) && !strcmp(ckpt_dtype_numpy(d), dtype))
-			return ckpt_write_safetensors.dtype(d);
-	return NULL;
-}
-
-static unsigned type_width(const char *dtype)
-{
-	for (enum ckpt_dtype d = CKPT_DTYPE_NONE + 1; d < CKPT_DTYPE_COUNT; d++)
-		if (ckpt_dtype_numpy(d) && !strcmp(ckpt_dtype_numpy(d), dtype))
-			return ckpt_dtype_width(d);
-	return 0;
-}
-
 static bool is_text(const char *name)
 {
 	size_t len = strlen(name), n = 1;
@@ -90,14 +74,15 @@ static bool is_text(const char *name)
 static int add(struct ckpt_convert *c, const struct ckpt_convert_array *a)
 {
 	struct host *h = (struct host *)c;
-	const char *type = type_name(a->dtype);
+	enum ckpt_dtype dtype = a->dtype ? ckpt_dtype_called(a->dtype) : CKPT_DTYPE_NONE;
+	const char *type = dtype ? ckpt_write_safetensors.dtype(dtype) : NULL;
 	uint64_t elements, bytes, end;
 
 	if (h->writes)
 		return -EBUSY;
 	if (!type || !a->name || !is_text(a->name) || a->ndim > CKPT_ARRAY_DIMS_MAX ||
 	    !ckpt_array_elements(a->shape, a->ndim, &elements) ||
-	    __builtin_mul_overflow(elements, type_width(a->dtype), &bytes) ||
+	    __builtin_mul_overflow(elements, ckpt_dtype_width(dtype), &bytes) ||
 	    __builtin_add_overflow(h->out_bytes, bytes, &end) || end > INT64_MAX)
 		return -EINVAL;
 	ckpt_buffer_text(&h->header, h->header.len ? "," : "{");

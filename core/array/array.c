@@ -86,6 +86,14 @@ const char *ckpt_dtype_numpy(enum ckpt_dtype dtype)
 	return names[dtype];
 }
 
+enum ckpt_dtype ckpt_dtype_called(const char *numpy)
+{
+	for (enum ckpt_dtype d = CKPT_DTYPE_NONE + 1; d < CKPT_DTYPE_COUNT; d++)
+		if (!strcmp(ckpt_dtype_numpy(d), numpy))
+			return d;
+	return CKPT_DTYPE_NONE;
+}
+
 unsigned ckpt_dtype_bits(enum ckpt_dtype dtype)
 {
 	return dtypes[dtype < CKPT_DTYPE_COUNT ? dtype : CKPT_DTYPE_NONE].bits;

@@ -56,7 +56,8 @@ enum ckpt_dtype {
 const char *ckpt_dtype_name(enum ckpt_dtype dtype);
 // As NumPy and ml_dtypes call it: "float32", "bfloat16"; NULL: not known.
 const char *ckpt_dtype_numpy(enum ckpt_dtype dtype);
-unsigned ckpt_dtype_bits(enum ckpt_dtype dtype); // of an element; 0: not known
+enum ckpt_dtype ckpt_dtype_called(const char *numpy); // the type of such a name, or NONE
+unsigned ckpt_dtype_bits(enum ckpt_dtype dtype);      // of an element; 0: not known
 // Bytes of an element, or 1 where a byte holds several; 0: not known.
 unsigned ckpt_dtype_width(enum ckpt_dtype dtype);
 

@@ -200,19 +200,11 @@ static int fit_flat(const struct ckpt_catalog_array *a, const struct ckpt_match_
 
 // --- One array --------------------------------------------------------------------------------------------------------------
 
-static enum ckpt_dtype dtype_called(const char *name)
-{
-	for (unsigned i = 1; i < CKPT_DTYPE_COUNT; i++)
-		if (!strcmp(name, ckpt_dtype_numpy(i)))
-			return i;
-	return CKPT_DTYPE_NONE;
-}
-
 static int fit_dtype(const struct ckpt_catalog_array *a, const struct ckpt_match_wanted *w, struct ckpt_match_one *one,
 		     char **ret_why)
 {
 	one->from = a->dtype;
-	one->to = w->dtype ? dtype_called(w->dtype) : a->dtype;
+	one->to = w->dtype ? ckpt_dtype_called(w->dtype) : a->dtype;
 	if (a->why || !a->dtype || ckpt_dtype_bits(a->dtype) % 8) {
 		one->rc = -ENOTSUP;
 		return say(ret_why, "%s cannot be read: %s", w->name,
