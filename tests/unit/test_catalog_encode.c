@@ -204,12 +204,12 @@ START_TEST(each_field_is_checked)
 	ck_assert_int_eq(PLAIN(WORDS "\1\0\1x\1\0\6\0\41\3\0\0"), -EBADMSG);         // dimensions
 	ck_assert_int_eq(PLAIN(WORDS "\1\0\1x\1\0\0\2\1\3\0\0"), -EBADMSG);          // a fill without a type
 	ck_assert_int_eq(PLAIN(WORDS "\1\0\1x\1\0\6\0\2\xff\xff\xff\xff\xff\xff\xff\xff\x7f\4\0\0"), -EBADMSG);
-	ck_assert_int_eq(PLAIN(WORDS ARRAY "\3\1\0\0"), -EBADMSG);           // the first piece has no file
-	ck_assert_int_eq(PLAIN(WORDS ARRAY "\3\1\1\2\0"), -EBADMSG);         // no such file
-	ck_assert_int_eq(PLAIN(WORDS ARRAY "\3\1\x13\0\0\1\3\0"), -EBADMSG); // outside of the array
+	ck_assert_int_eq(PLAIN(WORDS ARRAY "\3\1\0\0"), -EBADMSG);                 // the first piece has no file
+	ck_assert_int_eq(PLAIN(WORDS ARRAY "\3\1\1\2\0"), -EBADMSG);               // no such file
+	ck_assert_int_eq(PLAIN(WORDS ARRAY "\3\1\x13\0\0\1\3\0"), -EBADMSG);       // outside of the array
 	ck_assert_int_eq(PLAIN(WORDS ARRAY "\3\1\x0b\0\0\x7f\0\0\0\0"), -ENOTSUP); // a codec that is not known
-	ck_assert_int_eq(PLAIN(WORDS ARRAY "\3\1\x0b\0\0\0\1\0\0\0"), -EBADMSG); // a codec behind the last
-	ck_assert_int_eq(PLAIN(WORDS ARRAY "\3\1\x83\0\0\1\2\0"), -EBADMSG);     // data that ends early
+	ck_assert_int_eq(PLAIN(WORDS ARRAY "\3\1\x0b\0\0\0\1\0\0\0"), -EBADMSG);   // a codec behind the last
+	ck_assert_int_eq(PLAIN(WORDS ARRAY "\3\1\x83\0\0\1\2\0"), -EBADMSG);       // data that ends early
 	ck_assert_int_eq(PLAIN(WORDS ARRAY "\3\1\3\0\xff\xff\xff\xff\xff\xff\xff\xff\x7f\0"), -EBADMSG);
 	ck_assert_int_eq(PLAIN(WORDS "\0\1\1a\1a"), -EBADMSG); // a fault without a reason
 }
