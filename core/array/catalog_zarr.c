@@ -169,7 +169,7 @@ static bool take_real(const json_t *fill, enum ckpt_dtype dtype, uint8_t *into)
 	return json_is_number(fill);
 }
 
-// What copy_json() made a string.
+// A string of copy_json().
 static bool take_large(const char *text, uint8_t *into)
 {
 	size_t len = strlen(text);

@@ -154,7 +154,7 @@ class Saving:
         self._captured, self._failed = threading.Event(), None  # type: threading.Event, Optional[BaseException]
         self._thread = threading.Thread(target=self._run, name=f"ckptfs {save.step}")
         self._thread.start()
-        # After the start: close() of the pool joins it. A thread that ended may be there too.
+        # It has started, so that close() of the pool can join it. A thread that ended may be there too.
         save._pool._threads.add(self._thread)
 
     def _run(self) -> None:
