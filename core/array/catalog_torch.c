@@ -397,7 +397,7 @@ static bool take_latin1(const struct ckpt_pickle *p, ckpt_value call, uint8_t *b
 
 		if (count == cap || (step != 1 && (step != 2 || text[i] > 0xc3)))
 			return false;
-		bytes[count] = step == 1 ? text[i] : (uint8_t)(text[i] << 6 | (text[i + 1] & 0x3f));
+		bytes[count] = (uint8_t)(step == 1 ? text[i] : text[i] << 6 | (text[i + 1] & 0x3f));
 		i += step;
 	}
 	*ret_len = count;
