@@ -9,7 +9,10 @@
 #include "core/codec/codec_zlib.h"
 #include "core/codec/codec_zstd.h"
 
+#include <sys/mman.h>
+
 #define WINDOW_BYTES (128u << 10) // of a source that is read in small parts
+#define WHOLE_MAPPED_MIN ((uint64_t)1 << 20)
 #define INPUT_BYTES (64u << 10)   // of a stage
 #define ZSTD_WINDOW_BYTES (8u << 20)
 #define SKIP_BYTES (64u << 10) // at once
@@ -533,6 +536,25 @@ int ckpt_decode_new(const struct ckpt_source *file, const struct ckpt_piece *pie
 	return rc;
 }
 
+// Large ones are mapped: malloc() would keep them for the thread that freed them, and each thread of a program has such a heap.
+static uint8_t *new_whole(const struct ckpt_decode *d)
+{
+	void *at;
+
+	if (d->needed < WHOLE_MAPPED_MIN)
+		return malloc((size_t)d->needed);
+	at = mmap(NULL, (size_t)d->needed, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	return at == MAP_FAILED ? NULL : at;
+}
+
+static void free_whole(const struct ckpt_decode *d, uint8_t *whole)
+{
+	if (d->needed < WHOLE_MAPPED_MIN)
+		free(whole);
+	else if (whole)
+		munmap(whole, (size_t)d->needed);
+}
+
 void ckpt_decode_free(struct ckpt_decode *d)
 {
 	if (!d)
@@ -543,7 +565,7 @@ void ckpt_decode_free(struct ckpt_decode *d)
 		free(d->stages[i].in);
 		free(d->stages[i].planes);
 	}
-	free(d->whole);
+	free_whole(d, d->whole);
 	free(d->window);
 	free(d);
 }
@@ -559,12 +581,14 @@ int ckpt_decode_read(struct ckpt_decode *d, uint64_t offset, void *buf, size_t l
 	if (d->needed > CKPT_DECODE_WHOLE_MAX)
 		return decode_to(d, offset, buf, len);
 	if (!d->whole) {
-		CLEANUP_FREE uint8_t *whole = malloc((size_t)d->needed);
+		uint8_t *whole = new_whole(d);
 
 		rc = whole ? decode_to(d, 0, whole, (size_t)d->needed) : -ENOMEM;
-		if (rc)
+		if (rc) {
+			free_whole(d, whole);
 			return rc;
-		d->whole = TAKE_PTR(whole);
+		}
+		d->whole = whole;
 	}
 	memcpy(buf, d->whole + offset, len);
 	return 0;
