@@ -13,7 +13,7 @@
 
 #define WINDOW_BYTES (128u << 10) // of a source that is read in small parts
 #define WHOLE_MAPPED_MIN ((uint64_t)1 << 20)
-#define INPUT_BYTES (64u << 10)   // of a stage
+#define INPUT_BYTES (64u << 10) // of a stage
 #define ZSTD_WINDOW_BYTES (8u << 20)
 #define SKIP_BYTES (64u << 10) // at once
 #define SUM_BYTES 4

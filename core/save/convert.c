@@ -305,7 +305,8 @@ int ckpt_unstage_begin(struct ckpt_step *step, const int64_t *unless_touched_ns)
 		return -EBUSY;
 	ckpt_step_set_state_locked(step, CKPT_STEP_COMMITTING);
 	ckpt_attempts_of(step)->attempts++; // a commit that begins now waits for the end of this, and fails
-	__atomic_store_n(&staged->progress_ns, ckpt_sys.mono_ns(), __ATOMIC_RELAXED); // whoever waits looks at it from now on
+	__atomic_store_n(&staged->progress_ns, ckpt_sys.mono_ns(),
+			 __ATOMIC_RELAXED); // whoever waits looks at it from now on
 	while (staged->changers) {
 		ckpt_lock_wait_ns(&step->changed, &step->lock, CHANGES_NS);
 		__atomic_store_n(&staged->progress_ns, ckpt_sys.mono_ns(), __ATOMIC_RELAXED);

@@ -77,6 +77,21 @@ START_TEST(what_has_changed_since_stays_staged)
 }
 END_TEST
 
+// The step may be older than commit_timeout, and nobody has changed it for as long.
+START_TEST(who_waits_for_a_folder_counts_from_its_beginning)
+{
+	struct ckpt_step *step = begin_in(s);
+	int64_t before_ns = ckpt_sys.mono_ns();
+
+	__atomic_store_n(&ckpt_staging_of(step)->progress_ns, before_ns - s->settings.commit_timeout_ns,
+			 __ATOMIC_RELAXED);
+	ck_ok(ckpt_unstage_begin(step, NULL));
+	ck_assert_int_ge(__atomic_load_n(&ckpt_staging_of(step)->progress_ns, __ATOMIC_RELAXED), before_ns);
+	ckpt_unstage_cancel(step);
+	ckpt_step_unref(step);
+}
+END_TEST
+
 START_TEST(a_folder_that_is_staged_again_is_what_it_was)
 {
 	struct ckpt_step *step = begin_in(s), *again;
@@ -172,6 +187,7 @@ int main(void)
 
 	tcase_add_checked_fixture(tcase, ckpt_fixture_open, ckpt_fixture_close);
 	tcase_add_test(tcase, what_has_changed_since_stays_staged);
+	tcase_add_test(tcase, who_waits_for_a_folder_counts_from_its_beginning);
 	tcase_add_test(tcase, a_folder_that_is_staged_again_is_what_it_was);
 	tcase_add_test(tcase, a_folder_that_was_none_is_not_staged_again);
 	suite_add_tcase(suite, tcase);
