@@ -213,18 +213,34 @@ size_t ckpt_warmer_pending(struct ckpt_warmer *w)
 
 // --- The job ----------------------------------------------------------------------------------------------------------
 
+// Those of the batch that there is room for: one that is too large does not take the others with it. How many.
+static size_t choose_files(struct ckpt_warmer *w)
+{
+	uint64_t bytes = 0;
+	size_t count = 0;
+
+	for (size_t i = 0; i < w->batch_count; i++) {
+		struct ckpt_reading *reading = w->batch[i]->reading;
+		uint64_t with = bytes + ckpt_reading_lacks(reading);
+
+		if (!make_room(w, with) || ckpt_limit_ask(*ckpt_limit_of(w->store), 0, with))
+			continue;
+		w->files[count++] = reading;
+		bytes = with;
+	}
+	qsort(w->files, count, sizeof(struct ckpt_reading *), by_number);
+	return count;
+}
+
 static int keep(struct ckpt_warmer *w, struct ckpt_step *step)
 {
 	const struct ckpt_tier_how how = {
-		.go_on = ckpt_job_go_on, .arg = w->job, .readings = w->files, .reading_count = w->batch_count};
+		.go_on = ckpt_job_go_on, .arg = w->job, .readings = w->files, .reading_count = choose_files(w)};
 	struct ckpt_tier_done done = {0};
-	uint64_t bytes = 0;
 	char size[CKPT_SIZE_MAX];
 	int rc;
 
-	for (size_t i = 0; i < w->batch_count; i++)
-		bytes += ckpt_reading_lacks(w->files[i]);
-	if (!make_room(w, bytes) || ckpt_limit_ask(*ckpt_limit_of(w->store), 0, bytes))
+	if (!how.reading_count)
 		return -ENOSPC;
 	rc = ckpt_warm(step, &how, &done);
 	if (!rc && done.files)
@@ -248,9 +264,6 @@ static int64_t turn(void *arg, struct ckpt_job *job)
 
 	if (!w->batch_count)
 		return due_ns;
-	for (size_t i = 0; i < w->batch_count; i++)
-		w->files[i] = w->batch[i]->reading;
-	qsort(w->files, w->batch_count, sizeof(struct ckpt_reading *), by_number);
 	step = ckpt_step_live_session(w->store, session_of(w->batch[0]));
 	if (step)
 		rc = keep(w, step);

@@ -266,6 +266,41 @@ START_TEST(what_would_leave_saves_too_little_room_is_not_kept)
 }
 END_TEST
 
+static unsigned asked;  // for room, atomic
+static bool may_answer; // atomic
+
+static int late_room(int fd, uint64_t *ret_free, uint64_t *ret_total)
+{
+	__atomic_add_fetch(&asked, 1, __ATOMIC_RELAXED);
+	while (!__atomic_load_n(&may_answer, __ATOMIC_RELAXED)) // else the time limit of the test
+		ckpt_sys.sleep_ns(1000000);
+	return some_room(fd, ret_free, ret_total);
+}
+
+// The job is busy with another step until both were read whole, and takes them together. Beside a save nobody else asks for room.
+START_TEST(file_that_is_too_large_does_not_take_others_with_it)
+{
+	struct ckpt_step *step = save_afar("1000", 1), *first = save_afar("2000", 3);
+
+	__atomic_store_n(&room_bytes, (UINT64_C(1) << 30) + BYTES + SMALL + (UINT64_C(1) << 32) / 20 + BYTES - SMALL,
+			 __ATOMIC_RELAXED);
+	ckpt_jobs_saves(s->jobs, 1);
+	ckpt_hook_set(room, late_room);
+	client_reads(first, OTHER, 0, SMALL);
+	while (!__atomic_load_n(&asked, __ATOMIC_RELAXED))
+		ckpt_sys.sleep_ns(1000000);
+	client_reads(step, MODEL, 0, BYTES);
+	client_reads(step, OTHER, 0, SMALL);
+	__atomic_store_n(&may_answer, true, __ATOMIC_RELAXED);
+	ckpt_jobs_saves(s->jobs, -1);
+	wait_raw(step, OTHER);
+	ck_assert(!is_raw(step, MODEL) && is_raw(first, OTHER));
+	check(step, 1);
+	ckpt_step_unref(first);
+	ckpt_step_unref(step);
+}
+END_TEST
+
 static int64_t mono_ahead_ns; // atomic
 
 static int64_t later_mono(void)
@@ -558,6 +593,7 @@ int main(void)
 	tcase_add_test(tcase, reading_that_is_no_clients_keeps_nothing);
 	tcase_add_test(tcase, file_whose_packs_are_here_stays_cold);
 	tcase_add_test(tcase, what_would_leave_saves_too_little_room_is_not_kept);
+	tcase_add_test(tcase, file_that_is_too_large_does_not_take_others_with_it);
 	tcase_add_test(tcase, what_could_not_be_written_meanwhile_is_read_again);
 	tcase_add_test(tcase, nothing_is_written_beside_a_save);
 	tcase_add_loop_test(tcase, partial_copy_of_a_file_that_stays_open_gives_way, 0, 2);
