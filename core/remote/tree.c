@@ -21,6 +21,7 @@ struct ckpt_tree {
 	struct ckpt_failures *failures;
 	struct ckpt_tree_queue queue;
 	bool touched; // atomic
+	bool looks;   // a look at the disk is under way; atomic
 
 	// Of one thread.
 	struct ckpt_tree_seen_table seen;
@@ -145,8 +146,14 @@ void ckpt_tree_take_name(struct ckpt_tree *t, int dirfd, const char *name)
 
 size_t ckpt_tree_waits(struct ckpt_tree *t)
 {
-	return t ? __atomic_load_n(&t->queue.count, __ATOMIC_RELAXED) + __atomic_load_n(&t->touched, __ATOMIC_RELAXED)
-		 : 0;
+	bool touched, looks;
+
+	if (!t)
+		return 0;
+	// In this order: a look begins before it takes the touch, and ends when all that it has found is in the queue.
+	touched = __atomic_load_n(&t->touched, __ATOMIC_ACQUIRE);
+	looks = __atomic_load_n(&t->looks, __ATOMIC_ACQUIRE);
+	return ckpt_tree_queue_count(&t->queue) + (touched || looks);
 }
 
 void ckpt_tree_each(struct ckpt_tree *t, ckpt_tree_fn *fn, void *arg)
@@ -221,7 +228,8 @@ static void reconcile(struct ckpt_tree *t)
 				   .started_ns = t->started_ns};
 	int rc, saved;
 
-	__atomic_store_n(&t->touched, false, __ATOMIC_RELAXED);
+	__atomic_store_n(&t->looks, true, __ATOMIC_RELAXED);
+	__atomic_store_n(&t->touched, false, __ATOMIC_RELEASE);
 	t->again = t->soon = false;
 	rc = ckpt_tree_reconcile(&p);
 	saved = ckpt_tree_seen_save(&t->seen, t->store->dirfd);
@@ -229,6 +237,7 @@ static void reconcile(struct ckpt_tree *t)
 	t->again |= rc;
 	if (t->soon)
 		ckpt_tree_touch(t);
+	__atomic_store_n(&t->looks, false, __ATOMIC_RELEASE);
 	tell(t, rc);
 	t->look_ns = ckpt_sys.mono_ns() + MAX(LOOK_NS, LOOK_SHARE * (ckpt_sys.mono_ns() - began_ns));
 }

@@ -252,6 +252,12 @@ static bool is_young(const struct plan *x, const struct ckpt_tree_entry *e, cons
 	return file->size > CKPT_PLAIN_INLINE_MAX && ckpt_sys.mono_ns() - pushed_ns < GROWS_NS && is_written(x, e);
 }
 
+// One that is large and open for writing may be young for as long as the run goes on: nobody waits for it.
+static bool may_grow(const struct plan *x, const struct ckpt_tree_entry *e, const struct ckpt_tree_file *file)
+{
+	return file->size > CKPT_PLAIN_INLINE_MAX && is_written(x, e);
+}
+
 static void queue_file(struct plan *x, const struct ckpt_tree_entry *e)
 {
 	struct ckpt_tree_file file;
@@ -263,7 +269,7 @@ static void queue_file(struct plan *x, const struct ckpt_tree_entry *e)
 	if (ckpt_tree_queue_has(x->p->queue, CKPT_ACT_FILE, e->folder_id, e->name, &file))
 		return;
 	if (is_young(x, e, &file)) {
-		*(file.size > CKPT_PLAIN_INLINE_MAX ? x->p->again : x->p->soon) = true;
+		*(may_grow(x, e, &file) ? x->p->again : x->p->soon) = true;
 		return;
 	}
 	dirfd = ckpt_tree_open_folder(x->p->store, &x->view, e->folder_id);
@@ -774,6 +780,6 @@ int ckpt_tree_reconcile(struct ckpt_tree_plan *p)
 	if (!x.stale && !x.view.unknown)
 		forget_gone(&x);
 	if (x.changed || x.stale)
-		*p->again = true;
+		*p->soon = true;
 	return x.error;
 }

@@ -124,6 +124,14 @@ bool ckpt_tree_queue_has(struct ckpt_tree_queue *q, enum ckpt_act_kind kind, con
 	return false;
 }
 
+// Under the lock: a newer content is there when the older one goes.
+size_t ckpt_tree_queue_count(struct ckpt_tree_queue *q)
+{
+	LOCK_SCOPE(&q->lock);
+
+	return __atomic_load_n(&q->count, __ATOMIC_RELAXED);
+}
+
 void ckpt_tree_queue_each(struct ckpt_tree_queue *q, void (*fn)(void *arg, const struct ckpt_tree_item *item),
 			  void *arg)
 {

@@ -58,6 +58,7 @@ int ckpt_tree_queue_add(struct ckpt_tree_queue *q, const struct ckpt_tree_item *
 // A content of this path waits that was taken from this file, or a removal: it need not be looked for again.
 bool ckpt_tree_queue_has(struct ckpt_tree_queue *q, enum ckpt_act_kind kind, const char *folder_id, const char *name,
 			 const struct ckpt_tree_file *file);
+size_t ckpt_tree_queue_count(struct ckpt_tree_queue *q); // of those that wait
 // Calls fn for each that waits, under the lock.
 void ckpt_tree_queue_each(struct ckpt_tree_queue *q, void (*fn)(void *arg, const struct ckpt_tree_item *item),
 			  void *arg);

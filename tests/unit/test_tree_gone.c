@@ -1,5 +1,6 @@
 // Changes of the plain tree that wait to be pushed, of files and folders that are gone from tree/ when their turn comes: a temporary folder
-// has become a step, or a file was removed. Nothing of them waits for ever, comes to another node, or comes back.
+// has become a step, or a file was removed. Nothing of them waits for ever, comes to another node, or comes back. And the number of those that
+// wait is never 0 while something is to be pushed: `wait --remote` goes by it.
 #include "tests/support/hooks.h"
 #include "tests/support/suite.h"
 
@@ -80,6 +81,18 @@ static int link_to_remote(int from_dirfd, const char *from, int to_dirfd, const 
 	return machine.link(from_dirfd, from, to_dirfd, to);
 }
 
+static bool watched;               // atomic
+static unsigned looked, unnoticed; // at folders of the tree, meanwhile; and while nothing waited, as it seemed; atomic
+
+static int open_watched(int dirfd, const char *path, int flags, mode_t mode)
+{
+	if (__atomic_load_n(&watched, __ATOMIC_SEQ_CST) && dirfd == store->tree_fd) {
+		__atomic_add_fetch(&looked, 1, __ATOMIC_SEQ_CST);
+		__atomic_add_fetch(&unnoticed, !ckpt_tree_waits(tree()), __ATOMIC_SEQ_CST);
+	}
+	return machine.open(dirfd, path, flags, mode);
+}
+
 static void setup(void)
 {
 	char why[CKPT_OBJECTS_WHY_MAX];
@@ -112,18 +125,24 @@ static void make_folder(const char *path)
 }
 
 // The same as a mount's act when a client has closed it. folder: "." is the top. young: until time goes on.
-static void put(const char *folder, const char *name, bool young)
+static void put_bytes(const char *folder, const char *name, off_t bytes, bool young)
 {
 	CLEANUP_FD int dirfd = openat(store->tree_fd, folder, O_RDONLY | O_DIRECTORY);
 	CLEANUP_FD int fd = openat(dirfd, name, O_WRONLY | O_CREAT | O_TRUNC, 0644);
 	struct stat st;
 
 	ck_assert_int_eq(write(fd, name, strlen(name)), (ssize_t)strlen(name));
+	ck_assert_int_eq(ftruncate(fd, bytes), 0);
 	ck_assert_int_eq(fstat(fd, &st), 0);
 	if (young)
 		__atomic_store_n(&frozen_ns, st.st_ctim.tv_sec * INT64_C(1000000000) + st.st_ctim.tv_nsec + 1,
 				 __ATOMIC_SEQ_CST);
 	ckpt_tree_take_name(tree(), dirfd, name);
+}
+
+static void put(const char *folder, const char *name, bool young)
+{
+	put_bytes(folder, name, (off_t)strlen(name), young);
 }
 
 static void grow_old(void)
@@ -261,6 +280,36 @@ START_TEST(file_that_is_removed_while_it_is_put_into_the_log_does_not_come_back)
 }
 END_TEST
 
+// The folder has no id when the file is closed: a look finds both.
+START_TEST(young_file_of_a_new_folder_waits_whatever_its_size)
+{
+	ck_ok(ckpt_sys.mkdir(store->tree_fd, "new", 0755));
+	put_bytes("new", "file", _i ? CKPT_PLAIN_INLINE_MAX + 1 : 1, true);
+	WAIT_UNTIL(logged().plains == 1);
+	for (unsigned i = 0; i < 200; i++) {
+		ck_assert_uint_ge(waiting(), 1);
+		ckpt_remote_wake(*ckpt_remote_of(store));
+		usleep(2000);
+	}
+	grow_old();
+	WAIT_UNTIL(!waiting());
+	ck_assert_uint_eq(logged().plains, 2);
+}
+END_TEST
+
+START_TEST(what_is_being_looked_for_waits)
+{
+	__atomic_store_n(&watched, true, __ATOMIC_SEQ_CST);
+	ckpt_hook_set(open, open_watched);
+	ck_ok(ckpt_sys.mkdir(store->tree_fd, "new", 0755));
+	put("new", "file", false);
+	WAIT_UNTIL(!waiting());
+	ck_assert_uint_eq(logged().plains, 2);
+	ck_assert_uint_ge(__atomic_load_n(&looked, __ATOMIC_SEQ_CST), 1);
+	ck_assert_uint_eq(__atomic_load_n(&unnoticed, __ATOMIC_SEQ_CST), 0);
+}
+END_TEST
+
 int main(void)
 {
 	Suite *s = suite_create("tree_gone");
@@ -273,6 +322,8 @@ int main(void)
 	tcase_add_test(t, folder_that_got_another_name_before_its_turn_is_pushed_under_that);
 	tcase_add_test(t, young_file_waits_though_its_folder_gets_another_name);
 	tcase_add_test(t, file_that_is_removed_while_it_is_put_into_the_log_does_not_come_back);
+	tcase_add_loop_test(t, young_file_of_a_new_folder_waits_whatever_its_size, 0, 2);
+	tcase_add_test(t, what_is_being_looked_for_waits);
 	suite_add_tcase(s, t);
 	return ckpt_suite_run(s);
 }
