@@ -189,27 +189,18 @@ struct ckpt_list {
 	struct ckpt_info *at[];
 };
 
-static int by_sequence(const void *a, const void *b)
-{
-	uint64_t x = (*(struct ckpt_step *const *)a)->born.sequence, y = (*(struct ckpt_step *const *)b)->born.sequence;
-
-	return (x > y) - (x < y);
-}
-
 // folder_id NULL: of the whole store.
 static int list_of(const struct ckpt_look *l, const char *folder_id, struct ckpt_list **ret_list)
 {
 	struct ckpt_step **steps;
 	struct ckpt_list *list;
 	size_t count;
-	int rc = ckpt_step_list(l->view.store, folder_id, 1u << CKPT_STEP_COMMITTED, &steps, &count);
+	int rc = ckpt_step_choose(l->view.store, folder_id, 1u << CKPT_STEP_COMMITTED, NULL, NULL, &steps, &count);
 
 	if (rc)
 		return rc;
 	list = calloc(1, sizeof(*list) + count * sizeof(list->at[0]));
 	rc = list ? 0 : -ENOMEM;
-	if (count)
-		qsort(steps, count, sizeof(*steps), by_sequence);
 	for (size_t i = 0; i < count && !rc; i++) {
 		rc = info_of(l, steps[i], &list->at[list->count]);
 		list->count += !rc;

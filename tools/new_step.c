@@ -9,6 +9,7 @@
 #include "core/step/folders.h"
 #include "core/step/trash.h"
 #include "tools/act.h"
+#include "tools/arrival.h"
 #include "tools/output.h"
 #include "tools/stop.h"
 
@@ -179,4 +180,17 @@ int ckpt_new_step_make(struct ckpt_new_step *n)
 	int rc = make_mounted(n);
 
 	return rc == -ENOENT ? make_at_rest(n) : rc;
+}
+
+int ckpt_new_step_run(struct ckpt_new_step *n)
+{
+	int rc;
+
+	ckpt_stop_begin();
+	rc = ckpt_stop_end(ckpt_new_step_make(n));
+	if (!rc)
+		rc = ckpt_arrival_await(n->store, n->name, n->session, n->reply);
+	json_decref(n->reply);
+	n->reply = NULL;
+	return rc;
 }

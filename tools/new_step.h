@@ -31,3 +31,5 @@ struct ckpt_new_step {
 
 // 0: it is committed. -EINTR; an exit status.
 int ckpt_new_step_make(struct ckpt_new_step *n);
+// The same between ckpt_stop_begin() and ckpt_stop_end(); then it waits for the step as the store does (arrival.h), and frees reply.
+int ckpt_new_step_run(struct ckpt_new_step *n);

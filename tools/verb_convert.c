@@ -3,12 +3,10 @@
 
 #include "core/base/util.h"
 #include "tools/array_export.h"
-#include "tools/arrival.h"
 #include "tools/convert_by.h"
 #include "tools/new_step.h"
 #include "tools/output.h"
 #include "tools/progress.h"
-#include "tools/stop.h"
 #include "tools/units.h"
 
 #include <fcntl.h>
@@ -122,11 +120,7 @@ static int make(struct convert *v)
 
 	n->fill = fill;
 	n->arg = v;
-	ckpt_stop_begin();
-	rc = ckpt_stop_end(ckpt_new_step_make(n));
-	if (!rc)
-		rc = ckpt_arrival_await(n->store, n->name, n->session, n->reply);
-	json_decref(n->reply);
+	rc = ckpt_new_step_run(n);
 	return rc ? rc : print(v);
 }
 

@@ -5,12 +5,10 @@
 #include "core/base/sys.h"
 #include "core/base/util.h"
 #include "tools/array_export.h"
-#include "tools/arrival.h"
 #include "tools/derive_side.h"
 #include "tools/new_step.h"
 #include "tools/output.h"
 #include "tools/progress.h"
-#include "tools/stop.h"
 
 #include <fcntl.h>
 
@@ -228,11 +226,7 @@ static int make(struct derive *v)
 
 	n->fill = fill;
 	n->arg = v;
-	ckpt_stop_begin();
-	rc = ckpt_stop_end(ckpt_new_step_make(n));
-	if (!rc)
-		rc = ckpt_arrival_await(n->store, n->name, n->session, n->reply);
-	json_decref(n->reply);
+	rc = ckpt_new_step_run(n);
 	return rc ? rc : print(v);
 }
 

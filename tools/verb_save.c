@@ -5,7 +5,6 @@
 #include "core/step/store.h"
 #include "tools/act.h"
 #include "tools/config.h"
-#include "tools/arrival.h"
 #include "tools/new_step.h"
 #include "tools/output.h"
 #include "tools/progress.h"
@@ -63,11 +62,7 @@ static int save(struct save *v)
 		n->metadata = metadata;
 		n->fill = fill;
 		n->arg = v;
-		ckpt_stop_begin();
-		rc = ckpt_stop_end(ckpt_new_step_make(n));
-		if (!rc)
-			rc = ckpt_arrival_await(n->store, n->name, n->session, n->reply);
-		json_decref(n->reply);
+		rc = ckpt_new_step_run(n);
 	}
 	close(v->from_fd);
 	if (!rc)

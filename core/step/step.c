@@ -542,36 +542,64 @@ int ckpt_step_each_left_locked(struct ckpt_store *s, ckpt_step_fn *fn, void *arg
 struct gather {
 	struct ckpt_step **steps;
 	size_t count, cap;
+	bool (*wants)(void *arg, struct ckpt_step *step); // NULL: all
+	void *arg;
 };
 
 static int gather(void *arg, struct ckpt_step *step)
 {
 	struct gather *g = arg;
-	int rc = ckpt_grow((void **)&g->steps, &g->cap, g->count + 1, sizeof(struct ckpt_step *));
+	int rc;
 
+	if (g->wants && !g->wants(g->arg, step))
+		return 0;
+	rc = ckpt_grow((void **)&g->steps, &g->cap, g->count + 1, sizeof(struct ckpt_step *));
 	if (!rc)
 		g->steps[g->count++] = ckpt_step_ref(step);
 	return rc;
+}
+
+static int by_commit(const void *a, const void *b)
+{
+	uint64_t x = (*(struct ckpt_step *const *)a)->born.sequence, y = (*(struct ckpt_step *const *)b)->born.sequence;
+
+	return (x > y) - (x < y);
+}
+
+static int gather_sorted(struct ckpt_store *s, const char *folder_id, unsigned states, struct gather *g,
+			 int (*order)(const void *a, const void *b), struct ckpt_step ***ret_steps, size_t *ret_count)
+{
+	int rc;
+
+	ckpt_lock_take(&s->lock);
+	rc = ckpt_step_each_locked(s, folder_id, states, gather, g);
+	if (!rc && g->count)
+		qsort(g->steps, g->count, sizeof(struct ckpt_step *), order);
+	ckpt_lock_drop(&s->lock);
+	if (rc) {
+		ckpt_step_list_free(g->steps, g->count);
+		return rc;
+	}
+	*ret_steps = g->steps;
+	*ret_count = g->count;
+	return 0;
 }
 
 int ckpt_step_list(struct ckpt_store *s, const char *folder_id, unsigned states, struct ckpt_step ***ret_steps,
 		   size_t *ret_count)
 {
 	struct gather g = {0};
-	int rc;
 
-	ckpt_lock_take(&s->lock);
-	rc = ckpt_step_each_locked(s, folder_id, states, gather, &g);
-	if (!rc && g.count)
-		qsort(g.steps, g.count, sizeof(*g.steps), by_folder_and_name);
-	ckpt_lock_drop(&s->lock);
-	if (rc) {
-		ckpt_step_list_free(g.steps, g.count);
-		return rc;
-	}
-	*ret_steps = g.steps;
-	*ret_count = g.count;
-	return 0;
+	return gather_sorted(s, folder_id, states, &g, by_folder_and_name, ret_steps, ret_count);
+}
+
+int ckpt_step_choose(struct ckpt_store *s, const char *folder_id, unsigned states,
+		     bool (*wants)(void *arg, struct ckpt_step *step), void *arg, struct ckpt_step ***ret_steps,
+		     size_t *ret_count)
+{
+	struct gather g = {.wants = wants, .arg = arg};
+
+	return gather_sorted(s, folder_id, states, &g, by_commit, ret_steps, ret_count);
 }
 
 void ckpt_step_list_free(struct ckpt_step **steps, size_t count)

@@ -141,6 +141,10 @@ void ckpt_step_name(struct ckpt_step *step, struct ckpt_step_name *ret_name);
 int ckpt_step_list(struct ckpt_store *s, const char *folder_id, unsigned states, struct ckpt_step ***ret_steps,
 		   size_t *ret_count);
 void ckpt_step_list_free(struct ckpt_step **steps, size_t count);
+// Those of them that wants() takes, in the order of their commits. wants NULL: all; else it is called under store->lock, and must not block.
+int ckpt_step_choose(struct ckpt_store *s, const char *folder_id, unsigned states,
+		     bool (*wants)(void *arg, struct ckpt_step *step), void *arg, struct ckpt_step ***ret_steps,
+		     size_t *ret_count);
 // The same steps one by one, in no order, under store->lock: fn must not block. Ends with the first answer that is not 0.
 typedef int ckpt_step_fn(void *arg, struct ckpt_step *step);
 int ckpt_step_each_locked(struct ckpt_store *s, const char *folder_id, unsigned states, ckpt_step_fn *fn, void *arg);

@@ -15,40 +15,26 @@
 // --- Which steps --------------------------------------------------------------------------------------------------------
 
 struct turn {
-	struct candidate {
-		struct ckpt_step *step; // a reference
-		uint64_t sequence;
-	} * steps;
-	size_t count, cap;
+	struct ckpt_step **steps; // in the order of their commits
+	size_t count;
 	int64_t now_ns;
 	int64_t next_ns; // when to look again, at the latest
 };
 
-static int choose_locked(void *arg, struct ckpt_step *step)
+static bool wants_locked(void *arg, struct ckpt_step *step)
 {
 	const struct ckpt_examining *e = ckpt_examining_of(step);
 	struct turn *t = arg;
 	LOCK_SCOPE(&step->lock);
 	uint32_t version = step->version->is.version;
-	int rc;
 
 	if (!step->version->is.sealed || !step->version->is.bytes || e->version == version)
-		return 0;
+		return false;
 	if (e->after_of == version && e->after_ns > t->now_ns) {
 		t->next_ns = MIN(t->next_ns, e->after_ns);
-		return 0;
+		return false;
 	}
-	rc = ckpt_grow((void **)&t->steps, &t->cap, t->count + 1, sizeof(*t->steps));
-	if (!rc)
-		t->steps[t->count++] = (struct candidate){ckpt_step_ref(step), step->born.sequence};
-	return rc;
-}
-
-static int by_sequence(const void *a, const void *b)
-{
-	const struct candidate *x = a, *y = b;
-
-	return (x->sequence > y->sequence) - (x->sequence < y->sequence);
+	return true;
 }
 
 static struct turn choose(struct ckpt_store *s)
@@ -57,13 +43,9 @@ static struct turn choose(struct ckpt_store *s)
 	int rc;
 
 	t.next_ns = t.now_ns + CKPT_JOB_LATER_NS;
-	ckpt_lock_take(&s->lock);
-	rc = ckpt_step_each_locked(s, NULL, 1u << CKPT_STEP_COMMITTED, choose_locked, &t);
-	ckpt_lock_drop(&s->lock);
+	rc = ckpt_step_choose(s, NULL, 1u << CKPT_STEP_COMMITTED, wants_locked, &t, &t.steps, &t.count);
 	if (rc)
 		t.next_ns = ckpt_job_again_ns(-EBUSY);
-	if (t.count)
-		qsort(t.steps, t.count, sizeof(*t.steps), by_sequence);
 	return t;
 }
 
@@ -290,8 +272,8 @@ static int64_t turn(void *store, struct ckpt_job *job)
 
 	for (size_t i = 0; i < t.count; i++) {
 		if (!ckpt_job_stops(job))
-			(void)look_at(store, job, t.steps[i].step);
-		ckpt_step_unref(t.steps[i].step);
+			(void)look_at(store, job, t.steps[i]);
+		ckpt_step_unref(t.steps[i]);
 	}
 	free(t.steps);
 	return t.count ? 0 : t.next_ns;

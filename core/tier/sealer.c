@@ -12,11 +12,8 @@
 
 // All that are to be sealed now, in the order of their commits: what is committed meanwhile comes later in any case.
 struct turn {
-	struct candidate {
-		struct ckpt_step *step; // a reference
-		uint64_t sequence;
-	} * steps;
-	size_t count, cap;
+	struct ckpt_step **steps; // in the order of their commits
+	size_t count;
 	int64_t now_ns;
 	int64_t next_ns; // when to look again, at the latest
 };
@@ -26,34 +23,23 @@ static bool is_taken(struct ckpt_step *step)
 	return __atomic_load_n(&ckpt_sealing_of(step)->taken, __ATOMIC_RELAXED);
 }
 
-static int choose_locked(void *arg, struct ckpt_step *step)
+static bool wants_locked(void *arg, struct ckpt_step *step)
 {
 	struct turn *t = arg;
 	LOCK_SCOPE(&step->lock);
-	int rc;
 
 	if (step->version->is.sealed)
-		return 0;
+		return false;
 	if (is_taken(step)) {
 		t->next_ns = MIN(t->next_ns, t->now_ns + AGAIN_NS);
-		return 0;
+		return false;
 	}
 	if (ckpt_sealing_of(step)->seal_failed == step->version->is.version &&
 	    ckpt_sealing_of(step)->seal_after_ns > t->now_ns) {
 		t->next_ns = MIN(t->next_ns, ckpt_sealing_of(step)->seal_after_ns);
-		return 0;
+		return false;
 	}
-	rc = ckpt_grow((void **)&t->steps, &t->cap, t->count + 1, sizeof(*t->steps));
-	if (!rc)
-		t->steps[t->count++] = (struct candidate){ckpt_step_ref(step), step->born.sequence};
-	return rc;
-}
-
-static int by_sequence(const void *a, const void *b)
-{
-	const struct candidate *x = a, *y = b;
-
-	return (x->sequence > y->sequence) - (x->sequence < y->sequence);
+	return true;
 }
 
 static struct turn choose(struct ckpt_store *s)
@@ -63,13 +49,9 @@ static struct turn choose(struct ckpt_store *s)
 
 	// What is reopened or being removed is in no list, and comes back without a word.
 	t.next_ns = t.now_ns + CKPT_JOB_LATER_NS;
-	ckpt_lock_take(&s->lock);
-	rc = ckpt_step_each_locked(s, NULL, 1u << CKPT_STEP_COMMITTED, choose_locked, &t);
-	ckpt_lock_drop(&s->lock);
+	rc = ckpt_step_choose(s, NULL, 1u << CKPT_STEP_COMMITTED, wants_locked, &t, &t.steps, &t.count);
 	if (rc) // there was no memory for all of them
 		t.next_ns = t.now_ns + AGAIN_NS;
-	if (t.count)
-		qsort(t.steps, t.count, sizeof(*t.steps), by_sequence);
 	return t;
 }
 
@@ -106,8 +88,8 @@ static int64_t turn(void *store, struct ckpt_job *job)
 
 	for (size_t i = 0; i < t.count; i++) {
 		if (!ckpt_job_stops(job))
-			seal(job, t.steps[i].step);
-		ckpt_step_unref(t.steps[i].step);
+			seal(job, t.steps[i]);
+		ckpt_step_unref(t.steps[i]);
 	}
 	free(t.steps);
 	return t.count ? 0 : t.next_ns;
