@@ -13,56 +13,57 @@
 #define USER_BYTES_MAX (UINT64_C(1) << 30)
 #define DEPTH_MAX 64u // of groups
 
-// --- Groups -----------------------------------------------------------------------------------------------------------
+// --- Addresses --------------------------------------------------------------------------------------------------------
 
-struct walk {
-	struct ckpt_hdf5 *h;
-	uint64_t *seen; // addresses of groups, by hash; 0: none, else one more than the address
-	size_t seen_count, seen_cap;
-	char *name; // the path to here, with a slash behind each group
-	size_t name_len, name_cap;
-	unsigned depth;
-};
-
-static size_t slot_of(const struct walk *w, uint64_t address)
+static size_t slot_of(const struct ckpt_hdf5_seen *s, uint64_t address)
 {
-	size_t at = (size_t)(address * UINT64_C(0x9E3779B97F4A7C15) >> 20) & (w->seen_cap - 1);
+	size_t at = (size_t)(address * UINT64_C(0x9E3779B97F4A7C15) >> 20) & (s->cap - 1);
 
-	while (w->seen[at] && w->seen[at] != address + 1)
-		at = (at + 1) & (w->seen_cap - 1);
+	while (s->slots[at] && s->slots[at] != address + 1)
+		at = (at + 1) & (s->cap - 1);
 	return at;
 }
 
-static int grow_seen(struct walk *w)
+static int grow(struct ckpt_hdf5_seen *s)
 {
-	struct walk before = *w;
+	struct ckpt_hdf5_seen before = *s;
 
-	w->seen_cap = w->seen_cap ? w->seen_cap * 2 : 64;
-	w->seen = ckpt_calloc(w->seen_cap, sizeof(*w->seen));
-	if (!w->seen) {
-		*w = before;
+	s->cap = s->cap ? s->cap * 2 : 64;
+	s->slots = ckpt_calloc(s->cap, sizeof(*s->slots));
+	if (!s->slots) {
+		*s = before;
 		return -ENOMEM;
 	}
-	for (size_t i = 0; i < before.seen_cap; i++)
-		if (before.seen[i])
-			w->seen[slot_of(w, before.seen[i] - 1)] = before.seen[i];
-	free(before.seen);
+	for (size_t i = 0; i < before.cap; i++)
+		if (before.slots[i])
+			s->slots[slot_of(s, before.slots[i] - 1)] = before.slots[i];
+	free(before.slots);
 	return 0;
 }
 
-static int see(struct walk *w, uint64_t address, bool *ret_before)
+int ckpt_hdf5_see(struct ckpt_hdf5_seen *seen, uint64_t address, bool *ret_before)
 {
-	int rc = 2 * (w->seen_count + 1) > w->seen_cap ? grow_seen(w) : 0;
+	int rc = 2 * (seen->count + 1) > seen->cap ? grow(seen) : 0;
 	size_t at;
 
 	if (rc)
 		return rc;
-	at = slot_of(w, address);
-	*ret_before = w->seen[at];
-	w->seen_count += !*ret_before;
-	w->seen[at] = address + 1;
+	at = slot_of(seen, address);
+	*ret_before = seen->slots[at];
+	seen->count += !*ret_before;
+	seen->slots[at] = address + 1;
 	return 0;
 }
+
+// --- Groups -----------------------------------------------------------------------------------------------------------
+
+struct walk {
+	struct ckpt_hdf5 *h;
+	struct ckpt_hdf5_seen groups;
+	char *name; // the path to here, with a slash behind each group
+	size_t name_len, name_cap;
+	unsigned depth;
+};
 
 static int list(struct walk *w, const char *why)
 {
@@ -99,7 +100,7 @@ static int walk_group(struct walk *w, const struct ckpt_hdf5_object *o)
 static int take_group(struct walk *w, uint64_t address, const struct ckpt_hdf5_object *o)
 {
 	bool before;
-	int rc = see(w, address, &before);
+	int rc = ckpt_hdf5_see(&w->groups, address, &before);
 
 	if (rc)
 		return rc;
@@ -168,6 +169,8 @@ static int read_superblock(struct ckpt_hdf5 *h, uint64_t *ret_root)
 	at = version == 0 ? 24 : version == 1 ? 28 : 12;
 	b.left = (version < 2 ? 6 : 4) * h->offset_bytes;
 	rc = ckpt_hdf5_read(h, at, rest, b.left);
+	if (!rc && version >= 2)
+		rc = ckpt_hdf5_check(h, "superblock", 0, at + b.left);
 	if (rc)
 		return rc;
 	// In front of the root's address, version 0 and 1: base, free space, end, driver, offset of a name; else base, extension, end.
@@ -184,7 +187,7 @@ static int read_file(struct ckpt_hdf5 *h)
 
 	if (!rc)
 		rc = take_object(&w, root);
-	free(w.seen);
+	free(w.groups.slots);
 	free(w.name);
 	return rc;
 }
@@ -224,6 +227,9 @@ int ckpt_catalog_read_hdf5(struct ckpt_catalog_reading *r, uint64_t offset, uint
 	rc = find_superblock(h, &found);
 	if (!rc && found)
 		rc = read_file(h);
+	else if (!rc && bytes)
+		rc = ckpt_catalog_refuse(r, "superblock", "its signature is missing");
+	free(h->summed.slots);
 	free(h);
 	return rc;
 }

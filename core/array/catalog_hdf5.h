@@ -1,6 +1,7 @@
 // HDF5 (HDF5 File Format Specification, version 3.0), between the files of its reader:
 //
 //	catalog_hdf5.c          the superblock, the walk over groups, names
+//	catalog_hdf5_sum.c      checksums of structures
 //	catalog_hdf5_object.c   bytes by address; object headers and their messages
 //	catalog_hdf5_group.c    links of a group: symbol tables, link messages
 //	catalog_hdf5_dense.c    links of a large group: a fractal heap and its index
@@ -36,6 +37,12 @@ struct ckpt_hdf5_block {
 	uint64_t at, bytes;
 };
 
+// Addresses, by hash. {0} is an empty one; free(slots).
+struct ckpt_hdf5_seen {
+	uint64_t *slots; // 0: none, else one more than the address
+	size_t count, cap;
+};
+
 struct ckpt_hdf5 {
 	struct ckpt_catalog_reading *reading;
 	uint64_t begin, bytes; // of all that has an address, in the file that is read
@@ -44,6 +51,7 @@ struct ckpt_hdf5 {
 	struct ckpt_hdf5_block blocks[CKPT_HDF5_BLOCKS_MAX]; // of the object header that is read
 	size_t block_count;
 	uint8_t body[CKPT_HDF5_BODY_MAX]; // of the message that is read
+	struct ckpt_hdf5_seen summed;     // structures whose checksum was compared
 };
 
 // --- Bytes (catalog_hdf5_object.c) ------------------------------------------------------------------------------------------
@@ -63,6 +71,13 @@ const uint8_t *ckpt_hdf5_skip(struct ckpt_hdf5_bytes *b, uint64_t bytes);       
 uint64_t ckpt_hdf5_take_address(const struct ckpt_hdf5 *h, struct ckpt_hdf5_bytes *b); // or CKPT_HDF5_NONE
 uint64_t ckpt_hdf5_take_length(const struct ckpt_hdf5 *h, struct ckpt_hdf5_bytes *b);
 int ckpt_hdf5_refuse(struct ckpt_hdf5 *h, const char *field); // "it breaks a rule of HDF5"
+
+// --- Checksums (catalog_hdf5_sum.c) -----------------------------------------------------------------------------------------
+
+// The four bytes behind these are their checksum. Compared at the first call for an address.
+int ckpt_hdf5_check(struct ckpt_hdf5 *h, const char *field, uint64_t at, uint64_t bytes);
+// The same of bytes that have their checksum among them, at the address `place`: it counts as zeros.
+int ckpt_hdf5_check_inside(struct ckpt_hdf5 *h, const char *field, uint64_t at, uint64_t bytes, uint64_t place);
 
 // --- Objects (catalog_hdf5_object.c) ----------------------------------------------------------------------------------------
 
@@ -198,5 +213,7 @@ int ckpt_hdf5_each_chunk(struct ckpt_hdf5 *h, const struct ckpt_hdf5_chunks *chu
 
 // --- All (catalog_hdf5.c) ---------------------------------------------------------------------------------------------------
 
+// The address is seen now; *ret_before: it was so before. 0, -ENOMEM.
+int ckpt_hdf5_see(struct ckpt_hdf5_seen *seen, uint64_t address, bool *ret_before);
 // For formats that have HDF5 inside: these bytes of the file that is read.
 int ckpt_catalog_read_hdf5(struct ckpt_catalog_reading *r, uint64_t offset, uint64_t bytes);

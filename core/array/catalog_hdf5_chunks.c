@@ -5,6 +5,8 @@
 // An extensible array has its first elements in its index block, and then data blocks: super block u is 2^(u/2) data blocks of
 // min * 2^((u+1)/2) elements each. The index block has the addresses of the data blocks of the first super blocks, and those of the other
 // super blocks, which have the addresses of theirs.
+//
+// A data block of more than one page has its elements in pages behind it, each with a checksum of its own.
 #include "core/array/catalog_hdf5.h"
 
 #include "core/base/util.h"
@@ -90,6 +92,7 @@ struct array {
 	const struct ckpt_hdf5_chunks *c;
 	unsigned element_bytes, page_bits; // pages have 2^page_bits elements
 	uint64_t count;                    // fixed
+	uint64_t map_bytes;                // fixed: of its pages
 	uint64_t block;                    // its data block, or its index block
 	// Extensible:
 	unsigned count_bits, in_index, least,
@@ -130,18 +133,29 @@ static int take_element(const struct array *a, uint64_t at, struct ckpt_hdf5_chu
 	return 0;
 }
 
-// A page that was never written has a bit that is 0 in the map at `map`; first: the bit of the first page.
-static int take_paged(const struct array *a, uint64_t map, uint64_t first, uint64_t pages, uint64_t index,
-		      struct ckpt_hdf5_chunk *chunk)
+static uint64_t page_elements(const struct array *a)
 {
-	uint64_t page = index >> a->page_bits, in = index & ((UINT64_C(1) << a->page_bits) - 1);
-	uint64_t page_bytes = (a->element_bytes << a->page_bits) + 4;
-	uint8_t bits;
-	int rc = ckpt_hdf5_read(a->h, map + (first + page) / 8, &bits, 1);
+	return UINT64_C(1) << a->page_bits;
+}
 
-	if (rc || !(bits & 0x80 >> (first + page) % 8))
+// Pages of `elements` elements from `at` on. One that was never written has a bit that is 0 in the map; first: the bit of the first page.
+struct pages {
+	const char *field;
+	uint64_t map, first, at, elements;
+};
+
+static int take_paged(const struct array *a, const struct pages *p, uint64_t index, struct ckpt_hdf5_chunk *chunk)
+{
+	uint64_t page = index >> a->page_bits, first = page << a->page_bits;
+	uint64_t at = p->at + page * ((a->element_bytes << a->page_bits) + 4);
+	uint64_t elements = MIN(page_elements(a), p->elements - first);
+	uint8_t bits;
+	int rc = ckpt_hdf5_read(a->h, p->map + (p->first + page) / 8, &bits, 1);
+
+	if (rc || !(bits & 0x80 >> (p->first + page) % 8))
 		return rc;
-	return take_element(a, pages + page * page_bytes + in * a->element_bytes, chunk);
+	rc = ckpt_hdf5_check(a->h, p->field, at, elements * a->element_bytes);
+	return rc ? rc : take_element(a, at + (index - first) * a->element_bytes, chunk);
 }
 
 static bool take_sizes(struct array *a, unsigned element_bytes, unsigned page_bits)
@@ -156,6 +170,22 @@ static bool take_sizes(struct array *a, unsigned element_bytes, unsigned page_bi
 
 // --- Fixed arrays -------------------------------------------------------------------------------------------------------
 
+static bool is_paged(const struct array *a)
+{
+	return a->count > page_elements(a);
+}
+
+static int open_fixed_block(struct array *a)
+{
+	struct ckpt_hdf5 *h = a->h;
+	uint64_t pages = (a->count >> a->page_bits) + (a->count % page_elements(a) != 0), bytes;
+	int rc = ckpt_hdf5_read_block(h, a->block, "FADB", NULL, 0);
+
+	a->map_bytes = is_paged(a) ? (pages + 7) / 8 : 0;
+	bytes = is_paged(a) ? a->map_bytes : a->count * a->element_bytes;
+	return rc ? rc : ckpt_hdf5_check(h, "FADB", a->block, 6 + h->offset_bytes + bytes);
+}
+
 static int open_fixed(struct array *a)
 {
 	struct ckpt_hdf5 *h = a->h;
@@ -163,6 +193,8 @@ static int open_fixed(struct array *a)
 	struct ckpt_hdf5_bytes b = {front, 4 + h->length_bytes + h->offset_bytes, false};
 	int rc = ckpt_hdf5_read_block(h, a->c->address, "FAHD", front, b.left);
 
+	if (!rc)
+		rc = ckpt_hdf5_check(h, "FAHD", a->c->address, 4 + b.left);
 	if (rc)
 		return rc;
 	ckpt_hdf5_take(&b, 4);
@@ -170,25 +202,36 @@ static int open_fixed(struct array *a)
 	a->block = ckpt_hdf5_take_address(h, &b);
 	if (front[0] || front[1] != a->c->is_filtered || !take_sizes(a, front[2], front[3]))
 		return ckpt_hdf5_refuse(h, "FAHD");
-	return a->block == CKPT_HDF5_NONE ? 0 : ckpt_hdf5_read_block(h, a->block, "FADB", front, 0);
+	return a->block == CKPT_HDF5_NONE ? 0 : open_fixed_block(a);
 }
 
 static int get_fixed(const struct array *a, uint64_t index, struct ckpt_hdf5_chunk *chunk)
 {
-	uint64_t at = a->block + 6 + a->h->offset_bytes, pages = (a->count >> a->page_bits) + 1;
+	uint64_t at = a->block + 6 + a->h->offset_bytes;
 
 	if (index >= a->count)
 		return ckpt_hdf5_refuse(a->h, "FAHD");
 	if (a->block == CKPT_HDF5_NONE)
 		return 0;
-	if (a->count <= UINT64_C(1) << a->page_bits)
+	if (!is_paged(a))
 		return take_element(a, at + index * a->element_bytes, chunk);
-	if (!(a->count & ((UINT64_C(1) << a->page_bits) - 1)))
-		pages--;
-	return take_paged(a, at, 0, at + (pages + 7) / 8 + 4, index, chunk);
+	return take_paged(a, &(struct pages){"FADB", at, 0, at + a->map_bytes + 4, a->count}, index, chunk);
 }
 
 // --- Extensible arrays --------------------------------------------------------------------------------------------------
+
+// Elements, addresses of data blocks, addresses of super blocks.
+static int open_index_block(const struct array *a)
+{
+	struct ckpt_hdf5 *h = a->h;
+	unsigned direct = 2 * log2_of(a->pointers), supers = 1 + a->count_bits - log2_of(a->least);
+	uint64_t addresses = 2 * (a->pointers - 1) + supers - direct;
+	int rc = ckpt_hdf5_read_block(h, a->block, "EAIB", NULL, 0);
+
+	return rc ? rc
+		  : ckpt_hdf5_check(h, "EAIB", a->block,
+				    6 + h->offset_bytes + a->in_index * a->element_bytes + addresses * h->offset_bytes);
+}
 
 static int open_extensible(struct array *a)
 {
@@ -197,6 +240,8 @@ static int open_extensible(struct array *a)
 	struct ckpt_hdf5_bytes b = {front, 8 + 6 * h->length_bytes + h->offset_bytes, false};
 	int rc = ckpt_hdf5_read_block(h, a->c->address, "EAHD", front, b.left);
 
+	if (!rc)
+		rc = ckpt_hdf5_check(h, "EAHD", a->c->address, 4 + b.left);
 	if (rc)
 		return rc;
 	a->count_bits = front[3];
@@ -207,9 +252,10 @@ static int open_extensible(struct array *a)
 	ckpt_hdf5_skip(&b, 8 + 6 * h->length_bytes);
 	a->block = ckpt_hdf5_take_address(h, &b);
 	if (front[0] || front[1] != a->c->is_filtered || !take_sizes(a, front[2], front[7]) || a->count_bits > 64 ||
-	    !a->least || a->least & (a->least - 1) || !a->pointers || a->pointers & (a->pointers - 1))
+	    !a->least || a->least & (a->least - 1) || !a->pointers || a->pointers & (a->pointers - 1) ||
+	    2 * log2_of(a->pointers) + log2_of(a->least) > a->count_bits + 1)
 		return ckpt_hdf5_refuse(h, "EAHD");
-	return a->block == CKPT_HDF5_NONE ? 0 : ckpt_hdf5_read_block(h, a->block, "EAIB", front, 0);
+	return a->block == CKPT_HDF5_NONE ? 0 : open_index_block(a);
 }
 
 // Super blocks below u have so many data blocks.
@@ -218,31 +264,52 @@ static uint64_t blocks_below(unsigned u)
 	return (u % 2 ? UINT64_C(3) : UINT64_C(2)) * (UINT64_C(1) << u / 2) - 2;
 }
 
-static int get_of_block(const struct array *a, uint64_t block, uint64_t index, struct ckpt_hdf5_chunk *chunk)
+static uint64_t front_bytes(const struct array *a) // of a data block or a super block
 {
-	uint64_t at = block + 6 + a->h->offset_bytes + a->offset_bytes;
-	int rc = block == CKPT_HDF5_NONE ? 0 : ckpt_hdf5_read_block(a->h, block, "EADB", NULL, 0);
+	return 6 + a->h->offset_bytes + a->offset_bytes;
+}
 
-	return rc || block == CKPT_HDF5_NONE ? rc : take_element(a, at + index * a->element_bytes, chunk);
+// A data block, of which so many bytes behind its front have its checksum.
+static int open_data_block(const struct array *a, uint64_t block, uint64_t bytes)
+{
+	int rc = ckpt_hdf5_read_block(a->h, block, "EADB", NULL, 0);
+
+	return rc ? rc : ckpt_hdf5_check(a->h, "EADB", block, front_bytes(a) + bytes);
+}
+
+static int get_of_block(const struct array *a, uint64_t block, uint64_t elements, uint64_t index,
+			struct ckpt_hdf5_chunk *chunk)
+{
+	int rc = block == CKPT_HDF5_NONE ? 0 : open_data_block(a, block, elements * a->element_bytes);
+
+	return rc || block == CKPT_HDF5_NONE
+		       ? rc
+		       : take_element(a, block + front_bytes(a) + index * a->element_bytes, chunk);
 }
 
 static int get_of_super(const struct array *a, uint64_t super, unsigned u, uint64_t rest, struct ckpt_hdf5_chunk *chunk)
 {
 	uint64_t block_elements = (uint64_t)a->least << (u + 1) / 2, which = rest / block_elements,
-		 index = rest % block_elements, at = super + 6 + a->h->offset_bytes + a->offset_bytes, map_bytes = 0,
-		 block;
-	bool paged = block_elements > UINT64_C(1) << a->page_bits;
+		 index = rest % block_elements, at = super + front_bytes(a), pages = 0, map_bytes, block;
 	int rc = ckpt_hdf5_read_block(a->h, super, "EASB", NULL, 0);
 
-	if (rc)
+	if (block_elements > page_elements(a))
+		pages = block_elements >> a->page_bits;
+	map_bytes = (pages + 7) / 8 << u / 2;
+	if (!rc)
+		rc = ckpt_hdf5_check(a->h, "EASB", super,
+				     front_bytes(a) + map_bytes + ((uint64_t)a->h->offset_bytes << u / 2));
+	if (!rc)
+		rc = take_address(a, at + map_bytes + which * a->h->offset_bytes, &block);
+	if (rc || block == CKPT_HDF5_NONE)
 		return rc;
-	if (paged)
-		map_bytes = ((block_elements >> a->page_bits) + 7) / 8;
-	rc = take_address(a, at + (map_bytes << u / 2) + which * a->h->offset_bytes, &block);
-	if (rc || block == CKPT_HDF5_NONE || !paged)
-		return rc ? rc : get_of_block(a, block, index, chunk);
-	return take_paged(a, at, which * (block_elements >> a->page_bits),
-			  block + 6 + a->h->offset_bytes + a->offset_bytes + 4, index, chunk);
+	if (!pages)
+		return get_of_block(a, block, block_elements, index, chunk);
+	rc = open_data_block(a, block, 0);
+	return rc ? rc
+		  : take_paged(a,
+			       &(struct pages){"EADB", at, which * pages, block + front_bytes(a) + 4, block_elements},
+			       index, chunk);
 }
 
 static int get_extensible(const struct array *a, uint64_t index, struct ckpt_hdf5_chunk *chunk)
@@ -266,7 +333,7 @@ static int get_extensible(const struct array *a, uint64_t index, struct ckpt_hdf
 		rc = take_address(a, blocks + (blocks_below(u) + rest / block_elements) * offset, &address);
 		if (!rc && block_elements > UINT64_C(1) << a->page_bits)
 			rc = ckpt_hdf5_refuse(a->h, "EAHD");
-		return rc ? rc : get_of_block(a, address, rest % block_elements, chunk);
+		return rc ? rc : get_of_block(a, address, block_elements, rest % block_elements, chunk);
 	}
 	rc = take_address(a, blocks + (blocks_below(direct) + u - direct) * offset, &address);
 	return rc || address == CKPT_HDF5_NONE ? rc : get_of_super(a, address, u, rest, chunk);

@@ -16,6 +16,7 @@ struct dense {
 	unsigned width, direct_rows, root_rows, bits;
 	unsigned offset_bytes, length_bytes; // of an ID
 	unsigned id_bytes;
+	bool is_summed; // its direct blocks have checksums
 	char *name;
 	ckpt_hdf5_link_fn *fn;
 	void *arg;
@@ -33,21 +34,29 @@ static bool is_power(uint64_t n)
 
 // --- The heap ---------------------------------------------------------------------------------------------------------
 
+#define DIRECT_SUMMED 2 // of the flags
+
 static int open_heap(struct dense *d, uint64_t address)
 {
 	struct ckpt_hdf5 *h = d->h;
 	uint8_t front[200];
-	struct ckpt_hdf5_bytes b = {front, 22 + 12 * h->length_bytes + 3 * h->offset_bytes, false};
-	uint64_t object_max, direct_max, filters;
+	struct ckpt_hdf5_bytes b = {front, 18 + 12 * h->length_bytes + 3 * h->offset_bytes, false};
+	uint64_t object_max, direct_max, filters, flags, bytes;
 	int rc = ckpt_hdf5_read_block(h, address, "FRHP", front, b.left);
 
+	if (rc)
+		return rc;
+	// Filters are described behind the rest, after the bytes and the mask of a filtered block.
+	filters = ckpt_get16(front + 3);
+	bytes = 4 + b.left + (filters ? h->length_bytes + 4 + filters : 0);
+	rc = ckpt_hdf5_check(h, "FRHP", address, bytes);
 	if (rc)
 		return rc;
 	if (ckpt_hdf5_take(&b, 1))
 		return ckpt_hdf5_refuse(h, "FRHP");
 	d->id_bytes = (unsigned)ckpt_hdf5_take(&b, 2);
-	filters = ckpt_hdf5_take(&b, 2);
-	ckpt_hdf5_take(&b, 1);
+	ckpt_hdf5_take(&b, 2);
+	flags = ckpt_hdf5_take(&b, 1);
 	object_max = ckpt_hdf5_take(&b, 4);
 	ckpt_hdf5_skip(&b, 10 * h->length_bytes + 2 * h->offset_bytes);
 	d->width = (unsigned)ckpt_hdf5_take(&b, 2);
@@ -57,6 +66,7 @@ static int open_heap(struct dense *d, uint64_t address)
 	ckpt_hdf5_take(&b, 2);
 	d->root = ckpt_hdf5_take_address(h, &b);
 	d->root_rows = (unsigned)ckpt_hdf5_take(&b, 2);
+	d->is_summed = flags & DIRECT_SUMMED;
 	if (filters)
 		return ckpt_catalog_refuse(h->reading, "FRHP", "the names of a group are compressed");
 	if (b.broken || !is_power(d->start) || !is_power(d->width) || !is_power(direct_max) || direct_max < d->start ||
@@ -66,6 +76,36 @@ static int open_heap(struct dense *d, uint64_t address)
 	d->offset_bytes = (d->bits + 7) / 8;
 	d->length_bytes = MIN((log2_of(direct_max) + 7) / 8, ckpt_hdf5_bytes_up_to(object_max));
 	return 1 + d->offset_bytes + d->length_bytes > d->id_bytes ? ckpt_hdf5_refuse(h, "FRHP") : 0;
+}
+
+static uint64_t front_bytes(const struct dense *d) // of a block, before its entries or its checksum
+{
+	return 5 + d->h->offset_bytes + d->offset_bytes;
+}
+
+// The entry of an indirect block, which has so many rows.
+static int take_entry(const struct dense *d, uint64_t block, unsigned rows, uint64_t entry, uint64_t *ret_block)
+{
+	struct ckpt_hdf5 *h = d->h;
+	uint64_t at = block + front_bytes(d);
+	uint8_t bytes[8], version;
+	struct ckpt_hdf5_bytes b = {bytes, h->offset_bytes, false};
+	int rc = ckpt_hdf5_read_block(h, block, "FHIB", &version, 1);
+
+	if (!rc)
+		rc = ckpt_hdf5_check(h, "FHIB", block, front_bytes(d) + (uint64_t)rows * d->width * h->offset_bytes);
+	if (!rc)
+		rc = ckpt_hdf5_read(h, at + entry * h->offset_bytes, bytes, h->offset_bytes);
+	*ret_block = rc ? CKPT_HDF5_NONE : ckpt_hdf5_take_address(h, &b);
+	return rc;
+}
+
+static int check_direct(const struct dense *d, uint64_t block, uint64_t bytes)
+{
+	int rc = block == CKPT_HDF5_NONE ? ckpt_hdf5_refuse(d->h, "FHDB")
+					 : ckpt_hdf5_read_block(d->h, block, "FHDB", NULL, 0);
+
+	return rc || !d->is_summed ? rc : ckpt_hdf5_check_inside(d->h, "FHDB", block, bytes, block + front_bytes(d));
 }
 
 // The address of an offset of the heap, and how many bytes its block has from there on. Each step halves the block at least.
@@ -79,19 +119,13 @@ static int find_offset(const struct dense *d, uint64_t offset, uint64_t *ret_at,
 	while (rows && !rc) {
 		unsigned row = offset < row_bytes ? 0 : log2_of(offset / row_bytes) + 1;
 		uint64_t skipped = row ? row_bytes << (row - 1) : 0, entry;
-		uint8_t address[8], version;
-		struct ckpt_hdf5_bytes b = {address, h->offset_bytes, false};
 
 		if (row >= rows)
 			return ckpt_hdf5_refuse(h, "FHIB");
 		bytes = row ? d->start << (row - 1) : d->start;
 		entry = (uint64_t)row * d->width + (offset - skipped) / bytes;
 		offset = (offset - skipped) % bytes;
-		rc = ckpt_hdf5_read_block(h, block, "FHIB", &version, 1);
-		if (!rc)
-			rc = ckpt_hdf5_read(h, block + 5 + h->offset_bytes + d->offset_bytes + entry * h->offset_bytes,
-					    address, h->offset_bytes);
-		block = ckpt_hdf5_take_address(h, &b);
+		rc = take_entry(d, block, rows, entry, &block);
 		if (row < d->direct_rows)
 			break;
 		rows = bytes < row_bytes ? 0 : log2_of(bytes / row_bytes) + 1;
@@ -104,7 +138,7 @@ static int find_offset(const struct dense *d, uint64_t offset, uint64_t *ret_at,
 		return ckpt_hdf5_refuse(h, "FHDB");
 	*ret_at = block + offset;
 	*ret_left = bytes - offset;
-	return block == CKPT_HDF5_NONE ? ckpt_hdf5_refuse(h, "FHDB") : 0;
+	return check_direct(d, block, bytes);
 }
 
 // --- Links ------------------------------------------------------------------------------------------------------------

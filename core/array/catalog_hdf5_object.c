@@ -217,7 +217,7 @@ static int begin_version1(struct ckpt_hdf5 *h, uint64_t address, struct header *
 
 	if (rc)
 		return rc;
-	if (front[0] != 1)
+	if (front[0] != 1 || !memcmp(front + 1, "HDR", 3)) // that of version 2 with a wrong letter is none of version 1
 		return ckpt_catalog_refuse(h->reading, "object header", "it has no version that is known");
 	*header = (struct header){.version = 1, .message_bytes = 8, .left = ckpt_get16(front + 2)};
 	return add_block(h, address + sizeof(front), ckpt_get32(front + 8));
@@ -262,8 +262,12 @@ int ckpt_hdf5_object_read(struct ckpt_hdf5 *h, uint64_t address, struct ckpt_hdf
 			rc = ckpt_hdf5_read_block(h, block.at, "OCHK", signature, 0);
 			if (!rc && block.bytes < 8)
 				rc = ckpt_hdf5_refuse(h, "continuation");
+			if (!rc)
+				rc = ckpt_hdf5_check(h, "OCHK", block.at, block.bytes - 4);
 			block.at += 4;
 			block.bytes -= 8;
+		} else if (header.version == 2) {
+			rc = ckpt_hdf5_check(h, "OHDR", address, block.at + block.bytes - address);
 		}
 		if (!rc)
 			rc = read_messages(h, ret_object, &header, block.at, block.bytes);

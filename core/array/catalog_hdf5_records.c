@@ -30,6 +30,8 @@ static int each_record(const struct records *r, uint64_t address, unsigned level
 		return rc;
 	if (count * r->record_bytes + (count + 1) * child_bytes > r->node_bytes)
 		return ckpt_hdf5_refuse(h, "BTHD");
+	rc = ckpt_hdf5_check(h, level ? "BTIN" : "BTLF", address,
+			     6 + count * r->record_bytes + (level ? (count + 1) * child_bytes : 0));
 	for (uint64_t i = 0; i < count && !rc; i++) {
 		struct ckpt_hdf5_bytes b = {buf, r->record_bytes, false};
 
@@ -83,6 +85,8 @@ int ckpt_hdf5_each_record(struct ckpt_hdf5 *h, uint64_t address, unsigned type, 
 	uint64_t root, version, found;
 	int rc = ckpt_hdf5_read_block(h, address, "BTHD", front, b.left);
 
+	if (!rc)
+		rc = ckpt_hdf5_check(h, "BTHD", address, 18 + h->offset_bytes + h->length_bytes);
 	if (rc)
 		return rc;
 	version = ckpt_hdf5_take(&b, 1);

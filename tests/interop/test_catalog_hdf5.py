@@ -1,7 +1,11 @@
 """The catalog of HDF5 files that h5py has written, and of Keras's files in the form that Keras writes, held against what h5py reads."""
 
+import json
+import os
 import random
+import subprocess
 import zipfile
+from pathlib import Path
 
 import h5py
 import ml_dtypes
@@ -313,3 +317,37 @@ def test_files_that_are_damaged(tmp_path, libver):
     for array in found["arrays"]:
         size = (tmp_path / array["tree"]).stat().st_size
         assert all(p["offset"] + p["bytes"] <= size for p in array["pieces"])
+
+
+def flip(path, step=1):
+    """What becomes of the catalog when one bit of each byte, or of each `step`th one, is another."""
+    program = Path(os.environ["CKPT_BUILD_DIR"]) / "tests/interop_flip"
+    return json.loads(subprocess.run([program, path, str(step)], capture_output=True, text=True, check=True).stdout)
+
+
+def test_each_bit_of_the_metadata_that_changes_is_told_or_does_not_count(tmp_path):
+    with h5py.File(tmp_path / "a.h5", "w", libver="latest") as f:
+        f["w"] = values("<f4", 6)
+        for i in range(6):  # they do not fit in what the header has at first
+            f["w"].attrs[f"attribute {i}"] = np.arange(9)
+        for i in range(60):
+            f[f"many/a name of some length, so that they take several blocks: {i}"] = f["w"]
+        f.create_dataset("fixed", data=values("u1", 5), chunks=(2,), fletcher32=True)
+        f.create_dataset("grows", data=values("u1", 300), chunks=(1,), maxshape=(None,))
+        f.create_dataset("grows both ways", data=values("u1", 10, 10), chunks=(1, 1), maxshape=(None, None))
+    told = flip(tmp_path / "a.h5")
+    assert not told["silent"] and told["same"]
+    least = {
+        "superblock": 48, "OHDR": 400, "OCHK": 90, "BTHD": 2 * 38, "BTIN": 30, "BTLF": 60 * 11, "FRHP": 146, "FHIB": 60, "FHDB": 2048,
+        "FAHD": 28, "FADB": 30, "EAHD": 72, "EAIB": 200, "EASB": 20, "EADB": 16 * 8,
+    }  # fmt: skip
+    assert {field: told["faults"].get(field, 0) for field in least if told["faults"].get(field, 0) < least[field]} == {}
+
+
+def test_the_same_of_arrays_of_chunks_that_have_pages(tmp_path):
+    with h5py.File(tmp_path / "a.h5", "w", libver="latest") as f:
+        f.create_dataset("fixed", data=values("u1", 1100), chunks=(1,))
+        f.create_dataset("grows", (140000,), "u1", chunks=(1,), maxshape=(None,))[135000:135040] = 5
+    told = flip(tmp_path / "a.h5", step=97)
+    assert not told["silent"] and told["same"]
+    assert told["faults"]["FADB"] >= 1100 * 8 // 97 and told["faults"]["EADB"] >= 1024 * 8 // 97

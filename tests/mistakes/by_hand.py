@@ -837,6 +837,8 @@ TABLE = [
         "!rc && c->from->big_endian", "false", ("test_gather",)),
     Row("who-goes-back-reads-on", "core/array/decode.c:decode_to",
         "offset < d->position", "false", ("test_gather",)),
+    Row("checksums-of-hdf5-are-not-compared", "core/array/catalog_hdf5_sum.c:check",
+        "ckpt_get32(stored) == sum", "true", ("test_catalog_hdf5_damage",)),
     Row("checksum-behind-the-last-byte-is-not-read", "core/array/decode.c:decode_on",
         "d->position >= d->needed && !d->verified ? verify(d) : 0", "0", ("test_gather",)),
     Row("box-that-ended-counts", "core/array/cover.c:sweep",

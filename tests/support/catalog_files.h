@@ -8,7 +8,10 @@
 
 // A catalog of the one file, ended. What ckpt_catalog_read() says of it.
 int ckpt_catalog_of_bytes(struct ckpt_bytes *b, const char *path, struct ckpt_catalog **ret_catalog);
-// The same of one file among others, or with path NULL of all of them. Each has its own bytes; there are no further ones.
+// Corrects each checksum in it that the reader of HDF5 refuses the file for: so what was changed behind one is looked at. Ends when the
+// reader has another word, or after many of them.
+void ckpt_sample_sums(struct ckpt_bytes *b, const char *path);
+// A catalog of one file among others, ended, or with path NULL of all of them. Each has its own bytes; there are no further ones.
 struct ckpt_sample_file {
 	const char *path;
 	struct ckpt_bytes bytes;
