@@ -3,6 +3,9 @@
 //	a magic number, a version, a dictionary about the system, the saved object, the list of the keys of its storages
 //
 // Then, in the order of the keys, the bytes of each storage behind its number of elements (u64). How wide these are stands in the object.
+//
+// Before torch 0.2 it was a tar archive of the members sys_info, pickle, storages and tensors (legacy_load() there). One is listed as a
+// file that is not read.
 #include "core/array/catalog_torch.h"
 
 #include "core/base/util.h"
@@ -133,13 +136,87 @@ static int place_storages(struct ckpt_torch *r, const struct ckpt_pickle *keys, 
 	return 0;
 }
 
+// --- The tar archive --------------------------------------------------------------------------------------------------
+
+#define TAR_BLOCK 512u
+#define TAR_HEADERS_MAX 8 // that are looked at: two files, each with attributes in front
+
+enum { TAR_BYTES = 124, TAR_BYTES_LEN = 12, TAR_KIND = 156, TAR_MAGIC = 257 };
+
+// Python writes attributes in front of a file whose time has a fraction.
+static bool begins_as_tar(const struct ckpt_catalog_reading *r)
+{
+	static const char file[] = "sys_info", attributes[] = "././@PaxHeader";
+
+	return r->head_len == CKPT_CATALOG_HEAD &&
+	       (!memcmp(r->head, file, sizeof(file)) || !memcmp(r->head, attributes, sizeof(attributes)));
+}
+
+static uint64_t octal(const uint8_t *digits, size_t len)
+{
+	uint64_t number = 0;
+
+	for (size_t i = 0; i < len && digits[i] >= '0' && digits[i] <= '7'; i++)
+		number = number << 3 | (digits[i] - '0');
+	return number;
+}
+
+// Its first two files are those that torch began with.
+static int is_torch_tar(const struct ckpt_source *source, bool *ret_is)
+{
+	static const char *const names[] = {"sys_info", "pickle"};
+	uint8_t block[TAR_BLOCK];
+	uint64_t at = 0;
+	size_t files = 0;
+
+	*ret_is = false;
+	for (int i = 0; i < TAR_HEADERS_MAX && files < ARRAY_LEN(names); i++) {
+		int rc = ckpt_source_read(source, at, block, sizeof(block));
+		bool is_file;
+
+		if (rc)
+			return rc == -EINVAL ? 0 : rc;
+		is_file = block[TAR_KIND] == '0' || !block[TAR_KIND];
+		if (memcmp(block + TAR_MAGIC, "ustar", 5) ||
+		    (is_file && memcmp(block, names[files], strlen(names[files]) + 1)))
+			return 0;
+		files += is_file;
+		at += TAR_BLOCK + (octal(block + TAR_BYTES, TAR_BYTES_LEN) + TAR_BLOCK - 1) / TAR_BLOCK * TAR_BLOCK;
+	}
+	*ret_is = files == ARRAY_LEN(names);
+	return 0;
+}
+
+static int read_tar(struct ckpt_catalog_reading *r)
+{
+	const struct ckpt_catalog_entry entry = {
+		.name = "",
+		.format = "torch",
+		.why = "it is a tar archive, as torch before 0.2 wrote it: load it with torch and save it again",
+	};
+	bool is;
+	int rc = is_torch_tar(&r->source, &is);
+
+	return rc || !is ? rc : ckpt_catalog_add(r, &entry);
+}
+
+// --- Files ------------------------------------------------------------------------------------------------------------
+
+static bool is_either(const struct ckpt_catalog_reading *r)
+{
+	return is_legacy(r) || begins_as_tar(r);
+}
+
 static int read_legacy(struct ckpt_catalog_reading *catalog)
 {
 	struct ckpt_torch r = {.catalog = catalog, .source = &catalog->source, .field = "object"};
 	struct ckpt_pickle *keys = NULL;
 	uint64_t at = magic_at(catalog) + MAGIC_BYTES;
-	int rc = take_system(&r, &at);
+	int rc;
 
+	if (!is_legacy(catalog))
+		return read_tar(catalog);
+	rc = take_system(&r, &at);
 	if (!rc)
 		rc = take_pickle(&r, "object", UINT64_MAX, &at, &r.pickle);
 	if (!rc)
@@ -155,4 +232,4 @@ static int read_legacy(struct ckpt_catalog_reading *catalog)
 	return rc;
 }
 
-const struct ckpt_catalog_format ckpt_catalog_torch_legacy = {"torch", is_legacy, read_legacy};
+const struct ckpt_catalog_format ckpt_catalog_torch_legacy = {"torch", is_either, read_legacy};

@@ -1,8 +1,10 @@
 """What the catalog says of files that the frameworks' own libraries have written: every element of every array is where it says."""
 
 import json
+import pickle
 import random
 import subprocess
+import tarfile
 import warnings
 import zipfile
 
@@ -180,6 +182,26 @@ def test_torch_without_a_zip(tmp_path, protocol):
     check(tmp_path, by_name(catalog(tmp_path, "a.pt")), want)
     torch.save(torch.nn.Linear(3, 2).state_dict(), tmp_path / "b.pt", _use_new_zipfile_serialization=False)
     check(tmp_path, by_name(catalog(tmp_path, "b.pt")), torch.load(tmp_path / "b.pt"))
+
+
+def write_tar(path, want):
+    """As torch 0.1 saved an object without tensors (torch/serialization.py: save() with _add_to_tar())."""
+    members = {"sys_info": {"protocol_version": 1000, "little_endian": True}, "pickle": want, "storages": [0, []], "tensors": [0]}
+    with tarfile.open(path, "w:", format=tarfile.PAX_FORMAT) as tar:
+        for name, thing in members.items():
+            part = path.with_name(name)
+            part.write_bytes(b"".join(pickle.dumps(x, protocol=2) for x in (thing if isinstance(thing, list) else [thing])))
+            tar.add(part, arcname=name)
+
+
+def test_torch_as_a_tar_archive_is_listed_with_the_reason(tmp_path):
+    write_tar(tmp_path / "a.pt", {"step": 3})
+    assert torch.load(tmp_path / "a.pt", weights_only=False) == {"step": 3}
+    with tarfile.open(tmp_path / "b.pt", "w:", format=tarfile.PAX_FORMAT) as tar:
+        tar.add(tmp_path / "pickle", arcname="pickle")
+    found = catalog(tmp_path, "a.pt", "b.pt")
+    assert not found["faults"] and [(a["tree"], a["format"]) for a in found["arrays"]] == [("a.pt", "torch")]
+    assert "tar archive" in found["arrays"][0]["why"] and not found["arrays"][0]["pieces"]
 
 
 def test_torch_without_a_zip_that_is_damaged(tmp_path):

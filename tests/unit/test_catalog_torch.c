@@ -379,6 +379,57 @@ START_TEST(torch_without_a_zip_has_its_storages_at_the_end)
 }
 END_TEST
 
+static void put_tar(const char *name, char kind, size_t bytes)
+{
+	uint8_t block[512] = {0};
+
+	memcpy(block, name, strlen(name));
+	snprintf((char *)block + 124, 12, "%011zo", bytes);
+	block[156] = (uint8_t)kind;
+	memcpy(block + 257, "ustar", 5);
+	ckpt_bytes_add(&file, block, sizeof(block));
+	memset(block, 'x', sizeof(block));
+	for (size_t at = 0; at < bytes; at += sizeof(block))
+		ckpt_bytes_add(&file, block, sizeof(block));
+}
+
+// Python writes attributes in front of each file whose time has a fraction.
+START_TEST(a_tar_archive_of_torch_is_listed_with_the_reason)
+{
+	static const struct {
+		const char *first, *second;
+		size_t count;
+	} rows[] = {{"sys_info", "pickle", 1},
+		    {"sys_info", "pickles", 0},
+		    {"sys_info.txt", "pickle", 0},
+		    {"README", "pickle", 0}};
+
+	for (size_t i = 0; i < 2 * ARRAY_LEN(rows); i++) {
+		bool has_attributes = i % 2;
+		struct ckpt_catalog_array a;
+
+		file.len = 0;
+		if (has_attributes)
+			put_tar("././@PaxHeader", 'x', 30);
+		put_tar(rows[i / 2].first, '0', 700);
+		if (has_attributes)
+			put_tar("././@PaxHeader", 'x', 30);
+		put_tar(rows[i / 2].second, '\0', 0);
+		read_as("a.pt");
+		ck_assert_uint_eq(ckpt_catalog_faults(c), 0);
+		ck_assert_uint_eq(ckpt_catalog_count(c), rows[i / 2].count);
+		if (!rows[i / 2].count)
+			continue;
+		ckpt_catalog_get(c, 0, &a);
+		ck_assert(!*a.name && !strcmp(a.format, "torch") && strstr(a.why, "tar archive"));
+		for (file.len--; file.len > 64; file.len--) { // cut off
+			read_as("a.pt");
+			ck_assert_uint_eq(ckpt_catalog_count(c) + ckpt_catalog_faults(c), 0);
+		}
+	}
+}
+END_TEST
+
 // A member that is compressed: a block of deflate that is stored, of so many bytes that say `claimed`.
 static void put_deflated(const char *npy, size_t len, unsigned claimed, uint16_t flags)
 {
@@ -436,6 +487,7 @@ int main(void)
 	tcase_add_test(t, a_storage_that_is_named_often_is_kept_once);
 	tcase_add_test(t, storages_of_many_keys_are_all_kept);
 	tcase_add_test(t, torch_without_a_zip_has_its_storages_at_the_end);
+	tcase_add_test(t, a_tar_archive_of_torch_is_listed_with_the_reason);
 	tcase_add_test(t, members_of_npz_that_are_compressed_are_pieces_or_have_a_reason);
 	suite_add_tcase(suite, t);
 	return ckpt_suite_run(suite);
