@@ -1,7 +1,9 @@
-// Arrays are dropped per file. A file goes if all of its arrays do; one that has others is written anew without them (safetensors, npz). An index
-// loses their names. All of this is one version (core/save/amend.h): until that is appended the new files have names that no version names.
+// Arrays are dropped per file. A file goes if all of its arrays do; one that has others is written again without them (safetensors, npz). An index
+// loses their names. An array of zarr goes with its folder; metadata above it that name it (drop_tree.c) are written again without it.
+// All of this is one version (core/save/amend.h): until that is appended the new files have names that no version names. Before that the
+// catalog of the version that is to be is compared with what it should have (rm_check.h).
 //
-// Refused, before anything is written: a format whose metadata cannot be written here as they were (dcp, zarr, torch files that keep other arrays ...).
+// Refused, before anything is written: a format whose metadata cannot be written here as they were (dcp, torch files that keep other arrays ...).
 #include "tools/rm_arrays.h"
 
 #include "core/array/write.h"
@@ -20,6 +22,7 @@
 #include "core/view/step_arrays.h"
 #include "tools/act.h"
 #include "tools/output.h"
+#include "tools/rm_check.h"
 #include "tools/stop.h"
 
 #include <fcntl.h>
@@ -27,7 +30,14 @@
 
 #define INDEX ".index.json"
 
-enum how { REMOVED, SAFETENSORS, NPZ, INDEXED };
+enum how {
+	REMOVED,
+	SAFETENSORS,
+	NPZ,
+	INDEXED,
+	FOLDER,   // of an array of zarr: removed
+	METADATA, // of folders
+};
 
 struct file {
 	char *path;
@@ -49,6 +59,7 @@ struct dropping {
 	size_t dropped, kept; // arrays
 	int dirfd;            // the session's directory
 	struct ckpt_amend_change *changes;
+	size_t change_count;
 };
 
 static bool drops(void *arg, const char *name)
@@ -60,15 +71,20 @@ static bool drops(void *arg, const char *name)
 
 // --- The plan ---------------------------------------------------------------------------------------------------------------
 
+static struct file *add_file(struct dropping *d, const char *path)
+{
+	if (ckpt_grow((void **)&d->files, &d->cap, d->count + 1, sizeof(*d->files)))
+		ckpt_need(NULL);
+	d->files[d->count] = (struct file){.path = ckpt_text("%s", path)};
+	return &d->files[d->count++];
+}
+
 static struct file *find_file(struct dropping *d, const char *path)
 {
 	for (size_t i = d->count; i-- > 0;) // arrays of a file follow each other
 		if (!strcmp(d->files[i].path, path))
 			return &d->files[i];
-	if (ckpt_grow((void **)&d->files, &d->cap, d->count + 1, sizeof(*d->files)))
-		ckpt_need(NULL);
-	d->files[d->count] = (struct file){.path = ckpt_text("%s", path)};
-	return &d->files[d->count++];
+	return add_file(d, path);
 }
 
 static bool is_file(const struct dropping *d, const char *path)
@@ -105,6 +121,19 @@ static bool is_known(const char *format)
 	       !strcmp(format, "torch");
 }
 
+static int add_folder(struct dropping *d, const struct ckpt_catalog_array *a)
+{
+	struct file *f;
+
+	if (strcmp(a->tree, ".") || !strcmp(a->name, "."))
+		return refuse(d, a->name, a->format, "it is no folder of the step");
+	f = add_file(d, a->name);
+	f->format = a->format;
+	f->dropped = 1;
+	f->how = FOLDER;
+	return 0;
+}
+
 static int add_array(struct dropping *d, size_t i)
 {
 	CLEANUP_FREE char *index = NULL;
@@ -113,6 +142,8 @@ static int add_array(struct dropping *d, size_t i)
 
 	ckpt_catalog_get(d->c, i, &a);
 	*(drops(d, a.name) ? &d->dropped : &d->kept) += 1;
+	if (!strcmp(a.format, "zarr2") || !strcmp(a.format, "zarr3"))
+		return drops(d, a.name) ? add_folder(d, &a) : 0;
 	if (!is_known(a.format))
 		return drops(d, a.name) ? refuse(d, a.name, a.format, "its metadata cannot be rewritten here") : 0;
 	if (a.pieces)
@@ -134,6 +165,8 @@ static int add_array(struct dropping *d, size_t i)
 
 static int choose_how(const struct dropping *d, struct file *f)
 {
+	if (f->how == FOLDER || f->how == METADATA)
+		return 0;
 	if (!f->kept)
 		f->how = REMOVED;
 	else if (f->how == INDEXED)
@@ -145,6 +178,126 @@ static int choose_how(const struct dropping *d, struct file *f)
 	else
 		return refuse(d, f->path, f->format, "it has other arrays, and what else is in it would not stay");
 	return 0;
+}
+
+// --- Folders ----------------------------------------------------------------------------------------------------------------
+
+static int by_path(const void *a, const void *b)
+{
+	return strcmp(((const struct file *)a)->path, ((const struct file *)b)->path);
+}
+
+static const struct file *find_planned(const struct dropping *d, const char *path)
+{
+	const struct file want = {.path = (char *)path};
+
+	return d->count ? bsearch(&want, d->files, d->count, sizeof(want), by_path) : NULL;
+}
+
+// It is in a folder that goes, or is one.
+static bool is_in_folder(void *arg, const char *path)
+{
+	CLEANUP_FREE char *above = ckpt_need(strdup(path));
+	const struct file *f;
+
+	for (char *slash = above; slash; slash = strrchr(above, '/')) {
+		if (slash != above)
+			*slash = '\0';
+		f = find_planned(arg, above);
+		if (f && f->how == FOLDER)
+			return true;
+	}
+	return false;
+}
+
+static void add_metadata(struct dropping *d, const char *dir, const char *name)
+{
+	CLEANUP_FREE char *path = ckpt_text("%s%s%s", dir, *dir ? "/" : "", name);
+	struct file *f;
+
+	if (!is_file(d, path))
+		return;
+	f = add_file(d, path);
+	f->format = "zarr";
+	f->dropped = 1;
+	f->how = METADATA;
+}
+
+static int add_process(void *arg, const char *path, uint64_t bytes __attribute__((unused)))
+{
+	add_metadata(arg, "", path);
+	return 0;
+}
+
+static int add_metadata_of(struct dropping *d, const char *dir)
+{
+	static const char *const names[] = {".zmetadata", "zarr.json", "_METADATA", "_sharding",
+					    "tensorstore_index.json"};
+	CLEANUP_FREE char *processes = ckpt_text("%s%s%s", dir, *dir ? "/" : "", CKPT_ORBAX_FOLDER);
+	const struct ckpt_catalog_files *files = ckpt_step_arrays_files(d->arrays);
+	int rc;
+
+	for (size_t i = 0; i < ARRAY_LEN(names); i++)
+		add_metadata(d, dir, names[i]);
+	rc = files->each(files->arg, processes, add_process, d);
+	return rc == -ENOENT ? 0 : rc;
+}
+
+static bool is_above(const char *dir, const char *path)
+{
+	size_t len = strlen(dir);
+
+	return !len || (!strncmp(path, dir, len) && path[len] == '/');
+}
+
+// The folders above each array. Those of the array before, in order, have been seen.
+static int add_metadata_above(struct dropping *d, size_t folders)
+{
+	const char *before = NULL;
+	int rc = 0;
+
+	for (size_t i = 0; i < folders && !rc; i++) {
+		CLEANUP_FREE char *dir = ckpt_need(strdup(d->files[i].path));
+		const char *path = d->files[i].path;
+
+		if (d->files[i].how != FOLDER)
+			continue;
+		while (*dir && !rc) {
+			char *slash = strrchr(dir, '/');
+
+			*(slash ? slash : dir) = '\0';
+			if (before && is_above(dir, before))
+				break;
+			rc = add_metadata_of(d, dir);
+		}
+		before = path;
+	}
+	return rc;
+}
+
+// A folder in another one goes with that.
+static int plan_folders(struct dropping *d)
+{
+	const char *above = NULL;
+	size_t kept = 0;
+	int rc;
+
+	if (d->count)
+		qsort(d->files, d->count, sizeof(*d->files), by_path);
+	for (size_t i = 0; i < d->count; i++) {
+		if (d->files[i].how == FOLDER && above && is_above(above, d->files[i].path)) {
+			free(d->files[i].path);
+			continue;
+		}
+		if (d->files[i].how == FOLDER)
+			above = d->files[i].path;
+		d->files[kept++] = d->files[i];
+	}
+	d->count = kept;
+	rc = add_metadata_above(d, d->count);
+	if (d->count)
+		qsort(d->files, d->count, sizeof(*d->files), by_path);
+	return rc ? ckpt_fail_errno(d->word, NULL, rc) : 0;
 }
 
 static int plan(struct dropping *d)
@@ -173,7 +326,7 @@ static int plan(struct dropping *d)
 			free(f.path);
 	}
 	d->count = kept;
-	return rc;
+	return rc ? rc : plan_folders(d);
 }
 
 // --- Writing ----------------------------------------------------------------------------------------------------------------
@@ -231,10 +384,10 @@ static int write_npz(struct dropping *d, const struct file *f, int fd)
 	return rc;
 }
 
-static int write_bytes(struct dropping *d, const struct file *f, int fd)
+static int write_bytes(struct dropping *d, const struct file *f, int fd, bool *ret_changed)
 {
 	const struct ckpt_catalog_files *files = ckpt_step_arrays_files(d->arrays);
-	const struct ckpt_drop how = {drops, d, &ckpt_stopped};
+	const struct ckpt_drop how = {f->how == METADATA ? is_in_folder : drops, d, &ckpt_stopped};
 	struct ckpt_source from;
 	int rc;
 
@@ -243,13 +396,18 @@ static int write_bytes(struct dropping *d, const struct file *f, int fd)
 	rc = files->open(files->arg, f->path, &from);
 	if (rc)
 		return rc;
-	rc = f->how == INDEXED ? ckpt_drop_index(&how, &from, f->dropped_bytes, fd)
-			       : ckpt_drop_safetensors(&how, &from, fd);
+	if (f->how == METADATA)
+		rc = ckpt_drop_folders(&how, f->path, &from, fd, ret_changed);
+	else if (f->how == INDEXED)
+		rc = ckpt_drop_index(&how, &from, f->dropped_bytes, fd);
+	else
+		rc = ckpt_drop_safetensors(&how, &from, fd);
 	files->close(files->arg, &from);
 	return rc;
 }
 
-static int write_file(struct dropping *d, struct file *f)
+// *ret_changed false: it stays as it is.
+static int write_file(struct dropping *d, struct file *f, bool *ret_changed)
 {
 	char raw[CKPT_AMENDING_RAW_MAX];
 	CLEANUP_FD int fd = -1;
@@ -262,7 +420,18 @@ static int write_file(struct dropping *d, struct file *f)
 		return fd;
 	memcpy(f->raw, raw, sizeof(f->raw));
 	rc = ckpt_amending_mark(fd);
-	return rc ? rc : write_bytes(d, f, fd);
+	if (!rc)
+		rc = write_bytes(d, f, fd, ret_changed);
+	if (!rc && !*ret_changed) {
+		ckpt_sys.unlink(d->dirfd, raw, 0);
+		*f->raw = '\0';
+	}
+	return rc;
+}
+
+static bool is_removed(const struct file *f)
+{
+	return f->how == REMOVED || f->how == FOLDER;
 }
 
 static int write_files(struct dropping *d)
@@ -279,23 +448,57 @@ static int write_files(struct dropping *d)
 		return ckpt_fail_errno(d->word, NULL, held);
 	for (size_t i = 0; i < d->count; i++) {
 		struct file *f = &d->files[i];
+		bool changed = true;
 		struct ckpt_entry e;
 		uint32_t index;
 		int rc = ckpt_manifest_lookup(d->m, f->path, &index);
 
-		if (!rc && f->how != REMOVED)
-			rc = write_file(d, f);
+		if (!rc && !is_removed(f))
+			rc = write_file(d, f, &changed);
 		if (rc == -EINTR && ckpt_stopped)
 			return 1;
 		if (rc)
 			return rc == -EBADMSG ? refuse(d, f->path, f->format, "it has parts that cannot be read")
 					      : ckpt_fail_errno(f->path, NULL, rc);
+		if (!changed)
+			continue;
 		ckpt_manifest_entry(d->m, index, &e);
 		ckpt_attributes_apply(d->step, d->m, &e);
-		d->changes[i] = (struct ckpt_amend_change){
-			f->path, f->how == REMOVED ? NULL : f->raw, e.ino, e.bytes, e.mtime_s, e.mtime_ns};
+		d->changes[d->change_count++] = (struct ckpt_amend_change){
+			f->path, is_removed(f) ? NULL : f->raw, e.ino, e.bytes, e.mtime_s, e.mtime_ns};
 	}
 	return 0;
+}
+
+// --- The look at what it will be --------------------------------------------------------------------------------------------
+
+static int changed_file(void *arg, const char *path, int *ret_fd)
+{
+	const struct dropping *d = arg;
+	const struct file *f = find_planned(d, path);
+
+	if (f ? is_removed(f) : is_in_folder(arg, path))
+		return -ENOENT;
+	if (!f || !*f->raw)
+		return 0;
+	*ret_fd = ckpt_sys.open(d->dirfd, f->raw, O_RDONLY, 0);
+	return *ret_fd < 0 ? *ret_fd : 1;
+}
+
+static int check_new(struct dropping *d, const char *path)
+{
+	const struct ckpt_step_changed changed = {changed_file, d};
+	struct ckpt_step_arrays *now = NULL;
+	CLEANUP_FREE char *what = NULL;
+	int rc = ckpt_step_arrays_read_changed(d->step, d->m, path, &changed, &now);
+
+	if (!rc)
+		rc = ckpt_rm_check(d->c, ckpt_step_arrays_catalog(now), drops, d, &what);
+	ckpt_step_arrays_free(now);
+	if (rc == -EBADMSG && what)
+		return ckpt_fail(d->word, "`ckptfs derive` makes a new step without them: --not GLOB",
+				 "without these arrays %s would not be as it is now", what);
+	return rc ? ckpt_fail_errno(d->word, NULL, rc) : 0;
 }
 
 // --- The version --------------------------------------------------------------------------------------------------------
@@ -304,7 +507,7 @@ static int change_at_rest(struct ckpt_step *step, const struct ckpt_verb_act *ac
 {
 	const struct dropping *d = act->arg;
 
-	return ckpt_amend_change_all(step, d->changes, d->count);
+	return ckpt_amend_change_all(step, d->changes, d->change_count);
 }
 
 static const char *hint(int error)
@@ -318,7 +521,7 @@ static int put_version(struct dropping *d, const char *store)
 	json_t *list = ckpt_need(json_array());
 	CLEANUP_FREE char *text = NULL;
 
-	for (size_t i = 0; i < d->count; i++) {
+	for (size_t i = 0; i < d->change_count; i++) {
 		const struct ckpt_amend_change *c = &d->changes[i];
 
 		ckpt_need(json_array_append_new(list, json_pack("{s:s, s:s?, s:I, s:I, s:I, s:I}", "path", c->path,
@@ -372,6 +575,8 @@ static int run(struct dropping *d, const struct ckpt_operand *o, const struct ck
 		return rc;
 	ckpt_stop_begin();
 	rc = write_files(d);
+	if (!rc)
+		rc = check_new(d, path);
 	if (!rc)
 		rc = wait_to_ask(d, &asks);
 	rc = ckpt_stop_end(rc);

@@ -15,7 +15,7 @@ static int put(int fd, const void *bytes, size_t len, uint64_t offset)
 	return n < 0 ? (int)n : 0;
 }
 
-static int read_json(const struct ckpt_source *from, uint64_t offset, size_t len, json_t **ret_json)
+int ckpt_drop_read_json(const struct ckpt_source *from, uint64_t offset, size_t len, json_t **ret_json)
 {
 	CLEANUP_FREE char *text = malloc(len + 1);
 	int rc = text ? ckpt_source_read(from, offset, text, len) : -ENOMEM;
@@ -145,7 +145,7 @@ int ckpt_drop_safetensors(const struct ckpt_drop *d, const struct ckpt_source *f
 		len = ckpt_get64(front);
 		rc = len > CKPT_SAFETENSORS_HEADER_MAX || len + sizeof(front) > from->bytes
 			     ? -EBADMSG
-			     : read_json(from, sizeof(front), (size_t)len, &header);
+			     : ckpt_drop_read_json(from, sizeof(front), (size_t)len, &header);
 	}
 	if (!rc)
 		rc = place_tensors(d, header, from->bytes - sizeof(front) - len, &t);
@@ -166,7 +166,8 @@ int ckpt_drop_index(const struct ckpt_drop *d, const struct ckpt_source *from, u
 	json_t *index = NULL, *map, *metadata, *total, *value;
 	const char *name;
 	void *next;
-	int rc = from->bytes > CKPT_CATALOG_JSON_MAX ? -EBADMSG : read_json(from, 0, (size_t)from->bytes, &index);
+	int rc = from->bytes > CKPT_CATALOG_JSON_MAX ? -EBADMSG
+						     : ckpt_drop_read_json(from, 0, (size_t)from->bytes, &index);
 
 	if (rc)
 		return rc;

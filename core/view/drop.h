@@ -6,6 +6,7 @@
 
 #include "core/base/source.h"
 
+#include <jansson.h>
 #include <stdbool.h>
 
 struct ckpt_drop {
@@ -18,3 +19,12 @@ struct ckpt_drop {
 int ckpt_drop_safetensors(const struct ckpt_drop *d, const struct ckpt_source *from, int to);
 // A *.index.json of Hugging Face's, whose metadata.total_size counts dropped_bytes less.
 int ckpt_drop_index(const struct ckpt_drop *d, const struct ckpt_source *from, uint64_t dropped_bytes, int to);
+
+#define CKPT_ORBAX_FOLDER "array_metadatas"
+// JSON that names arrays by their folders (drop_tree.c): drops() is asked with these, from the step on. path: of the file. *ret_changed false:
+// nothing in it is dropped, and nothing was written.
+int ckpt_drop_folders(const struct ckpt_drop *d, const char *path, const struct ckpt_source *from, int to,
+		      bool *ret_changed);
+
+// An object of JSON, for these functions.
+int ckpt_drop_read_json(const struct ckpt_source *from, uint64_t offset, size_t len, json_t **ret_json);

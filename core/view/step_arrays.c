@@ -1,6 +1,7 @@
 #include "core/view/step_arrays.h"
 
 #include "core/array/catalog_encode.h"
+#include "core/base/sys.h"
 #include "core/base/util.h"
 #include "core/cold/file.h"
 #include "core/step/errlog.h"
@@ -8,19 +9,23 @@
 
 #include <limits.h>
 #include <stdio.h>
+#include <sys/stat.h>
 
 struct ckpt_step_arrays {
 	struct ckpt_step *step;
 	struct ckpt_manifest *m;
 	struct ckpt_catalog *catalog;
 	struct ckpt_catalog_files files;
-	bool stored;                    // the catalog is that of the manifest
-	struct ckpt_catalog_stop *stop; // while it is read; else NULL
+	bool stored;                             // the catalog is that of the manifest
+	struct ckpt_catalog_stop *stop;          // while it is read; else NULL
+	const struct ckpt_step_changed *changed; // NULL: nothing is
 };
 
 struct open_file {
 	struct ckpt_step_arrays *of;
-	struct ckpt_file *file;
+	struct ckpt_file *file; // NULL: source
+	struct ckpt_source source;
+	int fd;
 };
 
 // --- Files ------------------------------------------------------------------------------------------------------------------
@@ -31,6 +36,8 @@ static int read_file(void *arg, uint64_t offset, void *buf, size_t len)
 
 	if (f->of->stop && !f->of->stop->go_on(f->of->stop->arg))
 		return -EINTR;
+	if (!f->file)
+		return ckpt_source_read(&f->source, offset, buf, len);
 	for (size_t done = 0; done < len;) {
 		ssize_t n = ckpt_file_read(f->file, (uint8_t *)buf + done, len - done, offset + done);
 
@@ -39,6 +46,23 @@ static int read_file(void *arg, uint64_t offset, void *buf, size_t len)
 		done += (size_t)n;
 	}
 	return 0;
+}
+
+// 0: the file at path is that of the manifest; 1: it is that of *ret_fd, of *ret_bytes.
+static int find_changed(const struct ckpt_step_arrays *a, const char *path, int *ret_fd, uint64_t *ret_bytes)
+{
+	struct stat st;
+	int rc = a->changed ? a->changed->file(a->changed->arg, path, ret_fd) : 0;
+
+	if (rc != 1)
+		return rc;
+	if (fstat(*ret_fd, &st)) {
+		rc = -errno;
+		ckpt_sys.close(*ret_fd);
+		return rc;
+	}
+	*ret_bytes = (uint64_t)st.st_size;
+	return 1;
 }
 
 static int open_file(void *arg, const char *path, struct ckpt_source *ret_source)
@@ -54,11 +78,17 @@ static int open_file(void *arg, const char *path, struct ckpt_source *ret_source
 	ckpt_manifest_entry(a->m, index, &e);
 	if (e.type != CKPT_ENTRY_FILE)
 		return -ENOENT;
-	f = malloc(sizeof(*f));
+	f = ckpt_calloc(1, sizeof(*f));
 	if (!f)
 		return -ENOMEM;
 	f->of = a;
-	rc = ckpt_file_open(a->step, a->m, index, &f->file);
+	rc = find_changed(a, path, &f->fd, &e.bytes);
+	if (rc == 1) {
+		f->source = ckpt_source_file(f->fd, e.bytes);
+		rc = 0;
+	} else if (!rc) {
+		rc = ckpt_file_open(a->step, a->m, index, &f->file);
+	}
 	if (!rc)
 		*ret_source = (struct ckpt_source){.bytes = e.bytes, .read = read_file, .arg = TAKE_PTR(f)};
 	return rc;
@@ -69,7 +99,10 @@ static void close_file(void *arg, struct ckpt_source *source)
 	struct open_file *f = source->arg;
 
 	(void)arg;
-	ckpt_file_close(f->file);
+	if (f->file)
+		ckpt_file_close(f->file);
+	else
+		ckpt_sys.close(f->fd);
 	free(f);
 }
 
@@ -89,6 +122,16 @@ static uint32_t next_below(const struct ckpt_manifest *m, uint32_t top, uint32_t
 }
 
 // Without recursion: directories may be in each other more often than a small stack has room for.
+static int call(const struct ckpt_step_arrays *a, const char *path, uint64_t bytes,
+		int (*fn)(void *, const char *, uint64_t), void *fn_arg)
+{
+	int fd, rc = find_changed(a, path, &fd, &bytes);
+
+	if (rc == 1)
+		ckpt_sys.close(fd);
+	return rc == -ENOENT ? 0 : rc < 0 ? rc : fn(fn_arg, path, bytes);
+}
+
 static int each_below(struct ckpt_step_arrays *a, uint32_t top, int (*fn)(void *, const char *, uint64_t), void *fn_arg)
 {
 	char path[PATH_MAX];
@@ -101,7 +144,7 @@ static int each_below(struct ckpt_step_arrays *a, uint32_t top, int (*fn)(void *
 		rc = e.type != CKPT_ENTRY_FILE || e.conflict ? 0 : ckpt_manifest_path(a->m, index, path, sizeof(path));
 		rc = MIN(rc, 0);
 		if (!rc && e.type == CKPT_ENTRY_FILE && !e.conflict)
-			rc = fn(fn_arg, path, e.bytes);
+			rc = call(a, path, e.bytes, fn, fn_arg);
 		index = next_below(a->m, top, index, &e);
 	} while (!rc && index != top);
 	return rc;
@@ -316,7 +359,8 @@ int ckpt_step_arrays_encode(const struct ckpt_step_arrays *a, void **ret_bytes, 
 // --- The whole ----------------------------------------------------------------------------------------------------------------
 
 static int read_arrays(struct ckpt_step *step, struct ckpt_manifest *m, const char *path, bool use_catalog,
-		       struct ckpt_catalog_stop *stop, struct ckpt_step_arrays **ret_arrays)
+		       struct ckpt_catalog_stop *stop, const struct ckpt_step_changed *changed,
+		       struct ckpt_step_arrays **ret_arrays)
 {
 	struct ckpt_step_arrays *a = ckpt_calloc(1, sizeof(*a));
 	int rc;
@@ -327,6 +371,7 @@ static int read_arrays(struct ckpt_step *step, struct ckpt_manifest *m, const ch
 	a->m = ckpt_manifest_ref(m);
 	a->files = (struct ckpt_catalog_files){open_file, close_file, each_file, a};
 	a->stop = stop;
+	a->changed = changed;
 	a->stored = use_catalog && !*path && take_catalog(a);
 	rc = a->stored ? 0 : ckpt_catalog_new(&a->catalog);
 	if (!rc)
@@ -344,19 +389,25 @@ static int read_arrays(struct ckpt_step *step, struct ckpt_manifest *m, const ch
 int ckpt_step_arrays_read(struct ckpt_step *step, struct ckpt_manifest *m, const char *path,
 			  struct ckpt_step_arrays **ret_arrays)
 {
-	return read_arrays(step, m, path, true, NULL, ret_arrays);
+	return read_arrays(step, m, path, true, NULL, NULL, ret_arrays);
 }
 
 int ckpt_step_arrays_read_until(struct ckpt_step *step, struct ckpt_manifest *m, const char *path,
 				struct ckpt_catalog_stop *stop, struct ckpt_step_arrays **ret_arrays)
 {
-	return read_arrays(step, m, path, true, stop, ret_arrays);
+	return read_arrays(step, m, path, true, stop, NULL, ret_arrays);
 }
 
 int ckpt_step_arrays_read_files(struct ckpt_step *step, struct ckpt_manifest *m, const char *path,
 				struct ckpt_step_arrays **ret_arrays)
 {
-	return read_arrays(step, m, path, false, NULL, ret_arrays);
+	return read_arrays(step, m, path, false, NULL, NULL, ret_arrays);
+}
+
+int ckpt_step_arrays_read_changed(struct ckpt_step *step, struct ckpt_manifest *m, const char *path,
+				  const struct ckpt_step_changed *changed, struct ckpt_step_arrays **ret_arrays)
+{
+	return read_arrays(step, m, path, false, NULL, changed, ret_arrays);
 }
 
 void ckpt_step_arrays_free(struct ckpt_step_arrays *a)

@@ -31,6 +31,15 @@ int ckpt_step_arrays_read_until(struct ckpt_step *step, struct ckpt_manifest *m,
 // The same from the files alone, for who looks into these.
 int ckpt_step_arrays_read_files(struct ckpt_step *step, struct ckpt_manifest *m, const char *path,
 				struct ckpt_step_arrays **ret_arrays);
+// A version that is to be made: the manifest's files, but for those of which file() says otherwise.
+struct ckpt_step_changed {
+	// 0: it is as it was; 1: it has the bytes of *ret_fd, which the caller closes; -ENOENT: it is gone; -errno.
+	int (*file)(void *arg, const char *path, int *ret_fd);
+	void *arg;
+};
+// The same of that version, from its files. changed lives as long as the arrays.
+int ckpt_step_arrays_read_changed(struct ckpt_step *step, struct ckpt_manifest *m, const char *path,
+				  const struct ckpt_step_changed *changed, struct ckpt_step_arrays **ret_arrays);
 // For the manifest (core/array/catalog_encode.h), malloc'ed. NULL: the manifest has it, it is too large to be kept, or it could not be read back.
 // 0, -ENOMEM.
 int ckpt_step_arrays_encode(const struct ckpt_step_arrays *a, void **ret_bytes, size_t *ret_len);
