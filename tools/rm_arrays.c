@@ -1,9 +1,10 @@
 // Arrays are dropped per file. A file goes if all of its arrays do; one that has others is written again without them (safetensors, npz). An index
 // loses their names. An array of zarr goes with its folder; metadata above it that name it (drop_tree.c) are written again without it.
+// .metadata of torch.distributed.checkpoint is written again; its .distcp files go if all of their pieces do, and stay as they are otherwise.
 // All of this is one version (core/save/amend.h): until that is appended the new files have names that no version names. Before that the
 // catalog of the version that is to be is compared with what it should have (rm_check.h).
 //
-// Refused, before anything is written: a format whose metadata cannot be written here as they were (dcp, torch files that keep other arrays ...).
+// Refused, before anything is written: a format whose metadata cannot be written here as they were (torch files that keep other arrays, OCDBT ...).
 #include "tools/rm_arrays.h"
 
 #include "core/array/write.h"
@@ -35,6 +36,8 @@ enum how {
 	SAFETENSORS,
 	NPZ,
 	INDEXED,
+	DCP,      // .metadata
+	PIECES,   // of dcp: removed, or with others in it left as it is
 	FOLDER,   // of an array of zarr: removed
 	METADATA, // of folders
 };
@@ -57,6 +60,7 @@ struct dropping {
 	struct file *files;
 	size_t count, cap;
 	size_t dropped, kept; // arrays
+	bool keeps_pieces;    // files of dcp stay
 	int dirfd;            // the session's directory
 	struct ckpt_amend_change *changes;
 	size_t change_count;
@@ -134,6 +138,27 @@ static int add_folder(struct dropping *d, const struct ckpt_catalog_array *a)
 	return 0;
 }
 
+// All files that have pieces of it, and .metadata.
+static void add_pieces(struct dropping *d, size_t i, const struct ckpt_catalog_array *a)
+{
+	bool top = !strcmp(a->tree, ".");
+	CLEANUP_FREE char *metadata = ckpt_text("%s%s.metadata", top ? "" : a->tree, top ? "" : "/");
+	struct file *f = find_file(d, metadata);
+	struct ckpt_piece p;
+
+	f->how = DCP;
+	count_in(d, f, a);
+	for (size_t k = 0; k < a->pieces; k++) {
+		ckpt_catalog_piece(d->c, i, k, &p);
+		f = find_file(d, p.file);
+		f->how = PIECES;
+		count_in(d, f, a);
+	}
+	// The reader does not know all places of it.
+	if (!drops(d, a->name) && a->why && !(ckpt_catalog_is_object(a) && a->pieces))
+		d->keeps_pieces = true;
+}
+
 static int add_array(struct dropping *d, size_t i)
 {
 	CLEANUP_FREE char *index = NULL;
@@ -144,6 +169,10 @@ static int add_array(struct dropping *d, size_t i)
 	*(drops(d, a.name) ? &d->dropped : &d->kept) += 1;
 	if (!strcmp(a.format, "zarr2") || !strcmp(a.format, "zarr3"))
 		return drops(d, a.name) ? add_folder(d, &a) : 0;
+	if (!strcmp(a.format, "dcp")) {
+		add_pieces(d, i, &a);
+		return 0;
+	}
 	if (!is_known(a.format))
 		return drops(d, a.name) ? refuse(d, a.name, a.format, "its metadata cannot be rewritten here") : 0;
 	if (a.pieces)
@@ -165,7 +194,7 @@ static int add_array(struct dropping *d, size_t i)
 
 static int choose_how(const struct dropping *d, struct file *f)
 {
-	if (f->how == FOLDER || f->how == METADATA)
+	if (f->how == FOLDER || f->how == METADATA || f->how == DCP || f->how == PIECES)
 		return 0;
 	if (!f->kept)
 		f->how = REMOVED;
@@ -320,7 +349,7 @@ static int plan(struct dropping *d)
 
 		if (f.dropped && !rc)
 			rc = choose_how(d, &f);
-		if (f.dropped)
+		if (f.dropped && !(f.how == PIECES && (f.kept || d->keeps_pieces)))
 			d->files[kept++] = f;
 		else
 			free(f.path);
@@ -398,6 +427,8 @@ static int write_bytes(struct dropping *d, const struct file *f, int fd, bool *r
 		return rc;
 	if (f->how == METADATA)
 		rc = ckpt_drop_folders(&how, f->path, &from, fd, ret_changed);
+	else if (f->how == DCP)
+		rc = ckpt_drop_dcp(&how, &from, fd);
 	else if (f->how == INDEXED)
 		rc = ckpt_drop_index(&how, &from, f->dropped_bytes, fd);
 	else
@@ -431,7 +462,7 @@ static int write_file(struct dropping *d, struct file *f, bool *ret_changed)
 
 static bool is_removed(const struct file *f)
 {
-	return f->how == REMOVED || f->how == FOLDER;
+	return f->how == REMOVED || f->how == FOLDER || f->how == PIECES;
 }
 
 static int write_files(struct dropping *d)

@@ -142,6 +142,7 @@ int ckpt_verb_rm(int argc, char **argv)
 		       "written again without them (safetensors, npz), and an index loses their names. An array of "
 		       "zarr "
 		       "or of Orbax without OCDBT goes with its folder, and metadata that name it are written again. "
+		       "So is .metadata of torch.distributed.checkpoint; a .distcp file goes if nothing else is in it. "
 		       "Other formats are refused, and the step stays as it is: `ckptfs derive --not` makes a new step "
 		       "then. `ckptfs restore STEP@-1` brings the arrays back.\n\n"
 		       "Examples:\n"

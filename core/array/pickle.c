@@ -23,6 +23,7 @@ struct machine {
 	uint32_t small[SMALL_NUMBERS]; // values of these numbers; 0: none yet
 	uint32_t empty;                // the value of the empty tuple
 	size_t bytes;                  // of all memory
+	uint64_t op_at;                // of the opcode that runs
 	const char *fault;
 };
 
@@ -73,8 +74,12 @@ static int add_item(struct machine *m, uint32_t container, uint32_t value)
 	struct value *c = &p->values[container];
 	uint32_t index = (uint32_t)p->item_count;
 
+	if (!rc && p->places)
+		rc = grow(m, &p->item_at, &p->item_at_cap, p->item_count + 1, sizeof(*p->item_at));
 	if (rc)
 		return rc;
+	if (p->places)
+		p->item_at[p->item_count] = m->op_at;
 	p->items[p->item_count++] = (struct item){.value = value};
 	if (c->a++)
 		p->items[c->c].next = index;
@@ -704,6 +709,7 @@ static int run(struct machine *m)
 	while (!rc && op.code != CKPT_PICKLE_STOP) {
 		if (ops++ == OPS_MAX)
 			return refuse(m, "it has too many opcodes");
+		m->op_at = m->cursor.at;
 		rc = ckpt_pickle_next(&m->cursor, &op);
 		if (rc == -EINVAL)
 			return refuse(m, "it has an unknown opcode");
@@ -744,12 +750,18 @@ static int machine_init(struct machine *m, const struct ckpt_source *s, uint64_t
 	return 0;
 }
 
-int ckpt_pickle_read(const struct ckpt_source *s, uint64_t begin, uint64_t end, struct ckpt_pickle **ret_pickle,
-		     uint64_t *ret_end, struct ckpt_pickle_fault *ret_fault)
+static int read_pickle(const struct ckpt_source *s, uint64_t begin, uint64_t end, bool places,
+		       struct ckpt_pickle **ret_pickle, uint64_t *ret_end, struct ckpt_pickle_fault *ret_fault)
 {
 	struct machine m = {0};
 	int rc = machine_init(&m, s, begin, end);
 
+	if (!rc && places) {
+		m.p->places = true;
+		rc = grow(&m, &m.p->item_at, &m.p->item_at_cap, 1, sizeof(*m.p->item_at));
+	}
+	if (!rc && places)
+		m.p->item_at[0] = 0; // of the item that is none
 	if (!rc)
 		rc = run(&m);
 	rc = told(&m, rc);
@@ -766,4 +778,16 @@ int ckpt_pickle_read(const struct ckpt_source *s, uint64_t begin, uint64_t end, 
 		*ret_end = m.cursor.at;
 	*ret_pickle = m.p;
 	return 0;
+}
+
+int ckpt_pickle_read(const struct ckpt_source *s, uint64_t begin, uint64_t end, struct ckpt_pickle **ret_pickle,
+		     uint64_t *ret_end, struct ckpt_pickle_fault *ret_fault)
+{
+	return read_pickle(s, begin, end, false, ret_pickle, ret_end, ret_fault);
+}
+
+int ckpt_pickle_read_places(const struct ckpt_source *s, uint64_t begin, uint64_t end, struct ckpt_pickle **ret_pickle,
+			    struct ckpt_pickle_fault *ret_fault)
+{
+	return read_pickle(s, begin, end, true, ret_pickle, NULL, ret_fault);
 }

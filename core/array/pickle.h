@@ -56,6 +56,9 @@ struct ckpt_pickle_fault {
 // opcode. -EINVAL: *ret_fault says why; a limit that is passed is one. -ENOMEM, or what the source says.
 int ckpt_pickle_read(const struct ckpt_source *s, uint64_t begin, uint64_t end, struct ckpt_pickle **ret_pickle,
 		     uint64_t *ret_end, struct ckpt_pickle_fault *ret_fault);
+// The same for who edits it (pickle_edit.h): it knows which opcode has put each item into its container.
+int ckpt_pickle_read_places(const struct ckpt_source *s, uint64_t begin, uint64_t end, struct ckpt_pickle **ret_pickle,
+			    struct ckpt_pickle_fault *ret_fault);
 void ckpt_pickle_free(struct ckpt_pickle *p); // NULL is fine
 
 ckpt_value ckpt_pickle_root(const struct ckpt_pickle *p);
@@ -83,6 +86,7 @@ size_t ckpt_value_count(const struct ckpt_pickle *p, ckpt_value v);
 ckpt_item ckpt_value_first(const struct ckpt_pickle *p, ckpt_value v);
 ckpt_item ckpt_item_next(const struct ckpt_pickle *p, ckpt_item item);
 ckpt_value ckpt_item_value(const struct ckpt_pickle *p, ckpt_item item);
+size_t ckpt_pickle_items(const struct ckpt_pickle *p); // items are numbers below this
 // The item of this number, found by walking to it.
 ckpt_value ckpt_value_at(const struct ckpt_pickle *p, ckpt_value v, size_t index);
 // The value of a key in a DICT, the last one as in Python. False: there is none.

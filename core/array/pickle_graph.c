@@ -16,6 +16,7 @@ void ckpt_pickle_free(struct ckpt_pickle *p)
 		return;
 	free(p->values);
 	free(p->items);
+	free(p->item_at);
 	free(p->text);
 	free(p);
 }
@@ -127,6 +128,11 @@ ckpt_item ckpt_value_first(const struct ckpt_pickle *p, ckpt_value v)
 ckpt_item ckpt_item_next(const struct ckpt_pickle *p, ckpt_item item)
 {
 	return p->items[item].next;
+}
+
+size_t ckpt_pickle_items(const struct ckpt_pickle *p)
+{
+	return p->item_count;
 }
 
 ckpt_value ckpt_item_value(const struct ckpt_pickle *p, ckpt_item item)

@@ -26,6 +26,10 @@ struct ckpt_pickle {
 	char *text;
 	size_t count, cap, item_count, item_cap, text_len, text_cap;
 	uint32_t root;
+	// By item: the opcode that put it there; it never sinks. NULL: that was not asked for.
+	uint64_t *item_at;
+	size_t item_at_cap;
+	bool places;
 };
 
 bool ckpt_value_is_container(const struct ckpt_pickle *p, uint32_t value);

@@ -20,6 +20,9 @@ int ckpt_drop_safetensors(const struct ckpt_drop *d, const struct ckpt_source *f
 // A *.index.json of Hugging Face's, whose metadata.total_size counts dropped_bytes less.
 int ckpt_drop_index(const struct ckpt_drop *d, const struct ckpt_source *from, uint64_t dropped_bytes, int to);
 
+// .metadata of torch.distributed.checkpoint. All other values in it stay, whatever they are. -EBADMSG also: they cannot.
+int ckpt_drop_dcp(const struct ckpt_drop *d, const struct ckpt_source *from, int to);
+
 #define CKPT_ORBAX_FOLDER "array_metadatas"
 // JSON that names arrays by their folders (drop_tree.c): drops() is asked with these, from the step on. path: of the file. *ret_changed false:
 // nothing in it is dropped, and nothing was written.

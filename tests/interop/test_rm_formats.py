@@ -2,6 +2,7 @@
 
 import json
 import os
+import pickle
 import shutil
 import subprocess
 
@@ -211,3 +212,86 @@ def test_of_ocdbt_it_is_refused(mount, scratch, commit, ckptfs):
         c.save(scratch / "made", args=ocp.args.PyTreeSave({"a": np.arange(4), "b": np.arange(5)}))
     put(mount, commit, scratch / "made")
     refused(mount, ckptfs, "a", "ocdbt", "derive")
+
+
+# --- torch.distributed.checkpoint -----------------------------------------------------------------------------------------
+
+
+def dcp_state(torch):
+    torch.manual_seed(3)
+    shared = torch.randn(100, 100)
+    return {"model": {f"layer{i}.w": torch.randn(100, 100, dtype=torch.float64 if i == 1 else torch.float32) for i in range(3)} | {"tied": shared},
+            "optim": {"state": {i: {"exp_avg": torch.randn(100, 100), "step": torch.tensor(float(i))} for i in range(3)}, "lr": 0.25, "groups": [{"betas": (0.9, 0.99)}]},
+            "optimist": torch.arange(5), "epoch": 3}
+
+
+def save_dcp(path, threads):
+    torch = pytest.importorskip("torch")
+    dcp = pytest.importorskip("torch.distributed.checkpoint")
+    state = dcp_state(torch)
+    dcp.save(state, storage_writer=dcp.FileSystemWriter(path, thread_count=threads), no_dist=True)
+    return torch, dcp, state
+
+
+def same_metadata(old, new, prefix):
+    """All of it but the names that are dropped."""
+    def without(names):
+        return {k: v for k, v in names.items() if not (k if isinstance(k, str) else k.fqn).startswith(prefix)}
+    assert vars(new) == {k: without(v) if k in ("state_dict_metadata", "planner_data", "storage_data") else v for k, v in vars(old).items()}
+
+
+@pytest.mark.parametrize("prefix", ["optim.", "model.", "optim", "epoch"])
+@pytest.mark.parametrize("where", ["mounted", "at rest"])
+@pytest.mark.parametrize("threads", [1, 4])
+def test_dcp_loads_what_is_left(mount, store, scratch, commit, ckptfs, threads, where, prefix):
+    torch, dcp, state = save_dcp(scratch / "made/state", threads)
+    put(mount, commit, scratch / "made")
+    before, was = trees.files(mount / "1000"), names(ckptfs, mount)
+    old = pickle.loads((mount / "1000/state/.metadata").read_bytes())
+    if where == "at rest":
+        mount.umount()
+    ckptfs("rm", "--arrays", prefix, store if where == "at rest" else mount.path, "1000")
+    if where == "at rest":
+        mount.start()
+    after = trees.files(mount / "1000")
+    assert names(ckptfs, mount) == {n for n in was if not n.startswith(prefix)}
+    assert {p for p in after if after[p] != before[p]} == {"state/.metadata"}
+    new = pickle.loads((mount / "1000/state/.metadata").read_bytes())
+    same_metadata(old, new, prefix)
+    left = {f"state/{i.relative_path}" for i in new.storage_data.values()}
+    assert set(after) - {"state/.metadata"} == left and set(before) - set(after) == {f"state/{i.relative_path}" for i in old.storage_data.values()} - left
+    want = {n: torch.zeros_like(v) if isinstance(v, torch.Tensor) else None for n, v in flat(torch, state).items() if not n.startswith(prefix)}
+    dcp.load(want, checkpoint_id=mount.path / "1000/state", no_dist=True)
+    for name, value in flat(torch, state).items():
+        if not name.startswith(prefix):
+            assert torch.equal(want[name], value) if isinstance(value, torch.Tensor) else want[name] == value
+    check(mount, ckptfs, before)
+
+
+def flat(torch, value, name=""):
+    if isinstance(value, dict):
+        return {k: v for key, inner in value.items() for k, v in flat(torch, inner, f"{name}.{key}" if name else str(key)).items()}
+    if isinstance(value, list):
+        return {k: v for i, inner in enumerate(value) for k, v in flat(torch, inner, f"{name}.{i}").items()}
+    return {name: value}
+
+
+def test_dcp_in_steps_of_one_array(mount, scratch, commit, ckptfs):
+    """Opcodes that are shared move each time to the next one that needs them."""
+    torch, dcp, state = save_dcp(scratch / "made", 2)
+    put(mount, commit, scratch / "made")
+    for name in sorted(names(ckptfs, mount))[:-2]:
+        old = pickle.loads((mount / "1000/.metadata").read_bytes())
+        ckptfs("rm", "--arrays", name, mount.path, "1000")
+        same_metadata(old, pickle.loads((mount / "1000/.metadata").read_bytes()), name)
+    assert ckptfs.json("check", mount.path, "1000")["findings"] == []
+
+
+def test_killed_while_it_writes_dcp_it_has_changed_nothing(mount, store, scratch, commit, ckptfs):
+    torch = pytest.importorskip("torch")
+    dcp = pytest.importorskip("torch.distributed.checkpoint")
+    dcp.save({f"a.{i}": torch.ones(2) for i in range(1000)} | {"b": torch.ones(2)}, storage_writer=dcp.FileSystemWriter(scratch / "made"), no_dist=True)
+    put(mount, commit, scratch / "made")
+    killed(mount, store, ckptfs, "b", 20)
+    ckptfs("rm", "--arrays", "b", mount.path, "1000")
+    assert "b" not in names(ckptfs, mount) and len(names(ckptfs, mount)) == 1000
