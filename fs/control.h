@@ -13,6 +13,7 @@
 // the user's (should_save).
 #pragma once
 
+#include "fs/control_piece.h"
 #include "fs/fs.h"
 
 #include <limits.h>
@@ -21,29 +22,6 @@ struct ckpt_file;
 
 #define CONTROL_POLICY_NAME "policy.json"
 #define CONTROL_PREEMPTED_NAME "preempted"
-
-enum control_piece {
-	CONTROL_NONE,
-	CONTROL_DIR,
-	CONTROL_STATUS,
-	CONTROL_STATUS_JSON,
-	CONTROL_ERRORS,
-	CONTROL_CONFIG,
-	CONTROL_METRICS,
-	CONTROL_STAGED,
-	CONTROL_TRASH,
-	CONTROL_CONFLICTS,
-	CONTROL_POLICY,
-	CONTROL_PREEMPTED,
-	CONTROL_SHOULD_SAVE,
-	CONTROL_PIECES,
-	CONTROL_ANSWER = CONTROL_PIECES, // below should_save: nodes with this number and all above
-	CONTROL_COPY,                    // below conflicts: those of SPACE_CONFLICTS
-	CONTROL_ARRAYS,                  // STEP/.arrays: those of SPACE_ARRAYS
-	CONTROL_ARRAY,                   // below that: those of SPACE_ARRAY
-	CONTROL_VIEWS,                   // STEP/.views: those of SPACE_VIEWS
-	CONTROL_VIEW,                    // below that: those of SPACE_VIEW
-};
 
 // A name in the control directory (or in a folder of it) becomes a node with one more lookup. -ENOENT.
 int control_lookup(struct ckpt_fs *fs, struct node *dir, const char *name, struct node **ret_node);

@@ -2,6 +2,7 @@
 #include "core/base/sys.h"
 #include "core/base/util.h"
 #include "fs/attr.h"
+#include "fs/draft.h"
 #include "fs/draft_table.h"
 #include "fs/ops.h"
 
@@ -238,11 +239,6 @@ void draft_name(struct ckpt_fs *fs, const struct draft *d, char ret_name[CKPT_NA
 	LOCK_SCOPE(&fs->drafts->lock); // a rename may give it another
 
 	memcpy(ret_name, d->name, sizeof(d->name));
-}
-
-int draft_open_file(const struct draft *d, int flags)
-{
-	return ckpt_sys.open(d->disk.dirfd, d->disk.name, flags, 0);
 }
 
 // --- Lookup -----------------------------------------------------------------------------------------------------------

@@ -55,8 +55,6 @@ int draft_lookup_invited(fuse_req_t req, struct node *dir, const char *name, str
 // In the plain tree, where a file may have new content that is not published: where it is all that there is, it is found,
 // and what else the name leads to is not for keeping.
 int draft_lookup_plain(struct ckpt_fs *fs, struct node *parent, const char *name, struct fuse_entry_param *ret_entry);
-// Opens the file of a node that is a draft's; names_lock held.
-int draft_open_file(const struct draft *d, int flags);
 
 // The name goes, or another file has taken it: true if a draft had it.
 bool draft_remove(struct ckpt_fs *fs, struct node *dir, const char *name);

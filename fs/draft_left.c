@@ -10,6 +10,7 @@
 #include "core/base/sys.h"
 #include "core/base/util.h"
 #include "core/save/stage.h"
+#include "fs/draft.h"
 #include "fs/draft_table.h"
 #include "fs/folder.h"
 #include "fs/ops.h"

@@ -15,6 +15,7 @@
 #include "core/profile/format.h"
 #include "core/profile/tracker.h"
 #include "fs/client.h"
+#include "fs/draft.h"
 #include "fs/draft_table.h"
 
 #include <pthread.h>

@@ -5,6 +5,7 @@
 #include "core/profile/tracker.h"
 #include "core/save/clone.h"
 #include "fs/client.h"
+#include "fs/draft.h"
 #include "fs/draft_table.h"
 #include "fs/folder.h"
 #include "fs/limit.h"

@@ -3,7 +3,9 @@
 #pragma once
 
 #include "core/base/lock.h"
-#include "fs/draft.h"
+#include "core/base/sys.h"
+#include "core/save/draft.h"
+#include "fs/fs.h"
 
 struct invitation {
 	struct invitation *next;
@@ -61,6 +63,12 @@ struct drafts {
 	unsigned count; // atomic too
 	bool watching, stop;
 };
+
+// Opens the file of a node that is a draft's; names_lock held.
+static inline int draft_open_file(const struct draft *d, int flags)
+{
+	return ckpt_sys.open(d->disk.dirfd, d->disk.name, flags, 0);
+}
 
 static inline bool drafts_any(struct ckpt_fs *fs)
 {

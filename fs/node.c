@@ -6,8 +6,8 @@
 #include "core/step/amending.h"
 #include "core/step/store.h"
 #include "fs/amend.h"
-#include "fs/control.h"
-#include "fs/draft.h"
+#include "fs/control_piece.h"
+#include "fs/draft_table.h"
 #include "fs/fs.h"
 
 #include <fcntl.h>

@@ -92,7 +92,7 @@ struct node {
 	struct node *twin; // a reference: until it has names of its own it has those of that one (unwritten.h); atomic
 	bool given;        // a twin whose handles have the file of the copy: it gets no more of them (unwritten.c)
 	struct draft *draft; // new content that is not published yet (draft.h), guarded by names_lock; else NULL
-	int control;         // NODE_CONTROL: which piece (control.h)
+	int control;         // NODE_CONTROL: which piece (control_piece.h)
 	bool copied;         // its name is that of its copy (copy_up.h); atomic
 	bool beside;         // it stands beside a step, or below such a directory (beside.h); atomic
 	union {
