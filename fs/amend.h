@@ -29,17 +29,6 @@ int amend_open_session(struct ckpt_fs *fs, const struct place *p);
 // The pending file of this name in a committed directory was removed: 0; -ENOENT: there is none.
 int amend_remove(struct ckpt_fs *fs, struct node *dir, const struct place *p, const char *name);
 
-// It is open and is not, or not any more, what the step has: its attributes are those of the open file.
-bool amend_is_changing(const struct node *n);
-
-// It is open, and what was written since it was published is in a copy, which has no name yet. The lock of its use is held.
-bool amend_writes_copy(const struct node *n);
-
-// It is open and was published as it is.
-bool amend_is_published(const struct node *n);
-// It was not added, and nobody who adds it has it open any more, but for a release that is under way.
-bool amend_is_ending(const struct node *n);
-
 void amend_flush(fuse_req_t req, struct handle *h);
 void amend_release(struct ckpt_fs *fs, fuse_req_t req, struct handle *h);
 // The same, or that of any other file, where nobody will ever close it: its open had no answer.
@@ -52,6 +41,3 @@ void amend_write_end(struct handle *h);
 // the file.
 int amend_change_begin(struct ckpt_fs *fs, struct handle *h);
 void amend_change_end(struct node *n);
-bool amend_is_on(const struct node *n); // the file is, or was when it was opened, being added
-void amend_end(struct node *n);         // with its last release
-void amend_free(struct amend_file *f);  // with its node; NULL is fine

@@ -12,7 +12,7 @@
 #include "core/step/reopened.h"
 #include "core/step/store.h"
 #include "core/step/successor.h"
-#include "fs/amend_file.h"
+#include "fs/amend_shared.h"
 #include "fs/attr.h"
 #include "fs/client.h"
 #include "fs/complete.h"

@@ -1,11 +1,9 @@
-// Shared by the files of amend: fs/amend.c (files from creation on), fs/amend_close.c (closes, and writes after one),
-// fs/amend_name.c (names) and fs/amend_out.c (moves out of a step).
+// What is known of a file that is being added to a committed step, or completes one (amend.h): by its node, from its creation until its
+// last release. Others ask here what an open file is; the files of amend say it.
+// Threads: any. Nothing blocks.
 #pragma once
 
 #include "core/base/lock.h"
-#include "core/save/amend.h"
-#include "core/step/amending.h"
-#include "fs/amend.h"
 #include "fs/node.h"
 
 // Guarded by the lock of the node's use, but for the handle's own.
@@ -52,37 +50,14 @@ static inline void set_published(struct amend_file *f, bool published)
 	__atomic_store_n(&f->published, published, __ATOMIC_RELEASE);
 }
 
-// In a committed step what is neither pending nor a copy is what the step has, whoever committed it. Under the lock of its use.
-void amend_see_commit_locked(struct ckpt_fs *fs, struct node *n);
-void amend_show_change(struct ckpt_fs *fs, struct node *dir);
-// Answers a call that made c->name in c->node, or failed to with rc.
-void amend_reply_made(struct call *c, int rc);
-
-// --- Names: fs/amend_name.c ---------------------------------------------------------------------------------------------
-
-// Whether the step of the call takes additions as it is: 0, CALL_REOPENS, -EROFS.
-int amend_may(const struct call *c);
-// The path in the step of a name in this directory.
-int amend_path_of(struct ckpt_fs *fs, struct node *dir, const char *name, struct place *p, char *buf, size_t cap);
-// Whether a client may make this name in dir, which is at p, and nothing has it. ret_raw: where what it is for is to stand.
-int amend_check_place(const struct call *c, struct node *dir, const struct place *p, const char *name, const char *path,
-		      char ret_raw[CKPT_AMENDING_RAW_MAX]);
-// Gives the client the new raw file, with the mode of the call and, in a directory with setgid, the group of that.
-int amend_give(struct call *c, const struct place *p, int dirfd, const char *raw);
-
-// The two ends of a rename: the directories, and the names in them.
-struct amend_ends {
-	struct place from, to;
-	char path[sizeof(((struct place *)0)->buf)], to_path[sizeof(((struct place *)0)->buf)];
-};
-// The entry at a path of the step, with a reference to its manifest; -ENOENT, also where it is marked as removed.
-int amend_find_entry(struct ckpt_step *step, const char *path, struct ckpt_manifest **ret_m, struct ckpt_entry *ret);
-// That of a file that leaves its step: -EXDEV a directory, or a file that is not closed yet.
-int amend_find_outgoing(struct call *c, const struct amend_ends *e, struct ckpt_manifest **ret_m,
-			struct ckpt_entry *ret);
-// The file's name in its step is marked as removed, as unlink(2) does it.
-int amend_mark_removed(struct call *c, const struct place *dir);
-
-// --- Moves out: fs/amend_out.c --------------------------------------------------------------------------------------------
-
-int amend_move_out(struct call *c, const struct amend_ends *e); // or CALL_REOPENS
+// It is open and is not, or not any more, what the step has: its attributes are those of the open file.
+bool amend_is_changing(const struct node *n);
+// It is open, and what was written since it was published is in a copy, which has no name yet. The lock of its use is held.
+bool amend_writes_copy(const struct node *n);
+// It is open and was published as it is.
+bool amend_is_published(const struct node *n);
+// It was not added, and nobody who adds it has it open any more, but for a release that is under way.
+bool amend_is_ending(const struct node *n);
+bool amend_is_on(const struct node *n); // the file is, or was when it was opened, being added
+void amend_end(struct node *n);         // with its last release
+void amend_free(struct amend_file *f);  // with its node; NULL is fine

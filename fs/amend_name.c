@@ -24,7 +24,7 @@
 #include "core/step/attributes.h"
 #include "core/step/removal.h"
 #include "core/step/store.h"
-#include "fs/amend_file.h"
+#include "fs/amend_shared.h"
 #include "fs/attr.h"
 #include "fs/draft.h"
 #include "fs/latest.h"

@@ -4,7 +4,7 @@
 #include "core/save/share.h"
 #include "core/save/stage.h"
 #include "core/step/trash.h"
-#include "fs/amend_file.h"
+#include "fs/amend_shared.h"
 #include "fs/call.h"
 #include "fs/draft.h"
 #include "fs/folder.h"

@@ -5,7 +5,7 @@
 #include "core/save/share.h"
 #include "core/save/share_chunks.h"
 #include "core/step/attributes.h"
-#include "fs/amend.h"
+#include "fs/amend_file.h"
 #include "fs/control.h"
 #include "fs/latest.h"
 #include "fs/marker.h"

@@ -10,6 +10,7 @@
 //   restage   and those of them that are staged again
 //   marker    the finalize marker                        complete  what ends a step: that, a framework's last act
 //   amend     files whose close is an act of ours        draft     new content of plain files
+//   amend_file  what is known of such a file
 //   copy_up   the first change of a shared file          latest    the link to the newest step
 //   control   the directory .ckptfs                      control_file  the files of it, open
 //   control_conflicts  its folder of conflict copies

@@ -7,7 +7,7 @@
 #include "core/step/errlog.h"
 #include "core/store/room.h"
 #include "core/view/array_file.h"
-#include "fs/amend.h"
+#include "fs/amend_file.h"
 #include "fs/attr.h"
 #include "fs/call.h"
 #include "fs/client.h"

@@ -11,6 +11,7 @@
 #include "core/store/room.h"
 #include "core/tier/seal.h"
 #include "fs/amend.h"
+#include "fs/amend_file.h"
 #include "fs/attr.h"
 #include "fs/attributes.h"
 #include "fs/call.h"

@@ -6,6 +6,7 @@
 #include "core/save/stage.h"
 #include "core/store/room.h"
 #include "fs/amend.h"
+#include "fs/amend_file.h"
 #include "fs/attr.h"
 #include "fs/beside.h"
 #include "fs/call.h"

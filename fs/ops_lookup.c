@@ -7,6 +7,7 @@
 #include "core/step/removal.h"
 #include "core/step/reopened.h"
 #include "fs/amend.h"
+#include "fs/amend_file.h"
 #include "fs/attr.h"
 #include "fs/beside.h"
 #include "fs/call.h"

@@ -12,7 +12,7 @@
 #include "core/step/reopened.h"
 #include "core/step/store.h"
 #include "core/step/successor.h"
-#include "fs/amend.h"
+#include "fs/amend_file.h"
 #include "fs/attr.h"
 #include "fs/copy_up.h"
 #include "fs/latest.h"
