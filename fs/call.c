@@ -12,8 +12,7 @@
 #include "core/step/reopened.h"
 #include "core/step/store.h"
 #include "core/step/successor.h"
-#include "fs/latest.h"
-#include "fs/limit.h"
+#include "fs/latest_led.h"
 #include "fs/node.h"
 
 #include <stdio.h>
@@ -301,8 +300,8 @@ static void finish(struct call *c, int rc)
 		}
 		rc = -EROFS;
 	}
-	if (rc == -EROFS && may_reopen(c) && c->opens)
-		rc = limit_reopen(c) ?: rc;
+	if (rc == -EROFS && may_reopen(c) && c->before_reopen)
+		rc = c->before_reopen(c) ?: rc;
 	if (rc == -EROFS && may_reopen(c)) {
 		c->reopens = false;
 		rc = thread_start(c, reopened, &threads.lanes[true]); // it takes a link for each file

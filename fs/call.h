@@ -21,6 +21,8 @@ struct call {
 #define CALL_ANSWERED 1               // it was given already
 #define CALL_REOPENS 2                // run it, in the step reopened
 	void (*live)(struct call *c); // of who does its act in a committed step on another thread: run of the live one
+	// Before a committed step is reopened for it: 0, or why it is not. NULL: nothing forbids it.
+	int (*before_reopen)(struct call *c);
 	// Of amend_pending: what it does to a file or directory that the step has. NULL: run it, in the step reopened.
 	int (*edits)(struct call *c);
 	fuse_req_t req;

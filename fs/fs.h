@@ -12,6 +12,7 @@
 //   amend     files whose close is an act of ours        draft     new content of plain files
 //   amend_file  what is known of such a file
 //   copy_up   the first change of a shared file          latest    the link to the newest step
+//   latest_led  threads that it led to a step
 //   control   the directory .ckptfs                      control_file  the files of it, open
 //   control_conflicts  its folder of conflict copies
 //   control_arrays     STEP/.arrays and STEP/.views, the arrays of a step

@@ -25,10 +25,6 @@ int latest_attr(struct ckpt_fs *fs, struct node *n, struct stat *ret_attr, doubl
 // The name was removed, or moved away: it is free until the next commit. -ENOENT: nothing resolved, nor would have.
 int latest_remove(struct ckpt_fs *fs, struct node *dir);
 
-// A write by way of the link reopens the step that the link led to (core/save/reopen.h). That step is hidden then, and the kernel
-// looks the whole path up again: the link must not lead to the step before now.
 // A thread has looked the link n of a folder up. -ENOENT, with one lookup less: it is about to make a `latest` of its own, and no
 // call that makes one expects ours.
 int latest_follow(struct ckpt_fs *fs, struct node *dir, struct node *n, pid_t tid);
-// The thread looked it up lately, and was led to this step.
-bool latest_led_to(struct ckpt_step *step, pid_t tid);

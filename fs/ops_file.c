@@ -361,6 +361,7 @@ void op_open(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 	} else {
 		c.opens = c.reopens = c.makes = true;
 		c.committed = amend_pending;
+		c.before_reopen = limit_reopen;
 		c.copies = true;
 		limit_run_open(&c);
 	}

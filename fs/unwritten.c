@@ -15,7 +15,7 @@
 #include "fs/amend_file.h"
 #include "fs/attr.h"
 #include "fs/copy_up.h"
-#include "fs/latest.h"
+#include "fs/latest_led.h"
 #include "fs/limit.h"
 #include "fs/look_again.h"
 

@@ -645,7 +645,7 @@ TABLE = [
         "!is_in(b, by)", "!is_in(b, by) || b->step->version->is.pinned", ("test_remove",)),
     Row("pinned-file-is-removed", "core/step/removal.c:ckpt_removal_mark_locked",
         "step->version->is.pinned", "false", ("test_pin",)),
-    Row("write-through-latest-changes-the-newest", "fs/latest.c:latest_led_to",
+    Row("write-through-latest-changes-the-newest", "fs/latest_led.c:latest_led_to",
         "return f &&", "return !f &&", ("test_fs_latest::test_what_is_written_through_the_link_changes_the_step_that_it_led_to_and_no_other",)),
 
     Row("file-of-a-version-changes-in-place", "fs/copy_up.c:copy_up_is_due",
