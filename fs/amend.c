@@ -14,6 +14,7 @@
 #include "fs/attr.h"
 #include "fs/client.h"
 #include "fs/complete.h"
+#include "fs/draft.h"
 #include "fs/look_again.h"
 #include "fs/node.h"
 #include "fs/ops.h"
@@ -181,10 +182,13 @@ int amend_make(struct call *c)
 
 void amend_release_unanswered(struct ckpt_fs *fs, struct handle *h)
 {
-	if (h->amend)
+	if (h->amend) {
 		amend_release(fs, NULL, h);
-	else
-		handle_release(fs, NULL, h);
+		return;
+	}
+	if (h->draft)
+		draft_forsake(fs, h);
+	handle_release(fs, NULL, h);
 }
 
 // --- Files: from creation to close --------------------------------------------------------------------------------------

@@ -16,6 +16,7 @@
 #include "fs/attr.h"
 #include "fs/client.h"
 #include "fs/complete.h"
+#include "fs/complete_watch.h"
 #include "fs/durable.h"
 
 #include <fcntl.h>

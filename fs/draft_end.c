@@ -8,6 +8,7 @@
 #include "core/step/errlog.h"
 #include "fs/client.h"
 #include "fs/complete.h"
+#include "fs/complete_watch.h"
 #include "fs/draft.h"
 #include "fs/draft_table.h"
 #include "fs/durable.h"

@@ -9,6 +9,7 @@
 //   folder    plain folders, and the steps in them       unstage   staged directories that become plain folders
 //   restage   and those of them that are staged again
 //   marker    the finalize marker                        complete  what ends a step: that, a framework's last act
+//   complete_watch  the names of such acts
 //   amend     files whose close is an act of ours        draft     new content of plain files
 //   amend_file  what is known of such a file
 //   copy_up   the first change of a shared file          latest    the link to the newest step

@@ -11,9 +11,8 @@
 #include "fs/attr.h"
 #include "fs/call.h"
 #include "fs/client.h"
-#include "fs/complete.h"
+#include "fs/complete_watch.h"
 #include "fs/copy_up.h"
-#include "fs/draft.h"
 #include "fs/unwritten.h"
 
 #include <fcntl.h>
@@ -570,8 +569,6 @@ int handle_open(struct ckpt_fs *fs, fuse_req_t req, struct node *n, int fd, int 
 
 void handle_release(struct ckpt_fs *fs, fuse_req_t req, struct handle *h)
 {
-	if (h->draft)
-		draft_forsake(fs, h);
 	unwritten_strike_off(h);
 	ckpt_stage_writer_remove(&h->writer); // before the descriptor that it looks through is closed
 	node_let_go(req, h->node, h);

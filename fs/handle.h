@@ -86,6 +86,7 @@ void handle_back_child(struct ckpt_fs *fs, const struct ckpt_step *step, const s
 bool handle_leads_elsewhere(struct ckpt_fs *fs, struct node *n);
 // The raw file of a committed node at this place; -EXDEV and -EIO as above.
 int open_committed(struct ckpt_fs *fs, const struct place *p, struct ckpt_manifest *m, uint32_t index);
+// A draft has let go of it before (draft_release, draft_forsake).
 // req NULL: it was answered, in vain, because the connection is gone; what the kernel was given went with it.
 void handle_release(struct ckpt_fs *fs, fuse_req_t req, struct handle *h);
 // After a FLUSH by this thread: remembers the state in which the process that opened it closed it.

@@ -6,7 +6,7 @@
 #include "core/remote/evict.h"
 #include "core/remote/remote.h"
 #include "core/save/limit.h"
-#include "fs/complete.h"
+#include "fs/complete_watch.h"
 #include "fs/draft.h"
 #include "fs/waiter.h"
 

@@ -10,7 +10,7 @@
 #include "fs/attr.h"
 #include "fs/beside.h"
 #include "fs/call.h"
-#include "fs/complete.h"
+#include "fs/complete_watch.h"
 #include "fs/control.h"
 #include "fs/control_file.h"
 #include "fs/draft.h"

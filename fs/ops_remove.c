@@ -12,6 +12,7 @@
 #include "fs/call.h"
 #include "fs/client.h"
 #include "fs/complete.h"
+#include "fs/complete_watch.h"
 #include "fs/control.h"
 #include "fs/control_file.h"
 #include "fs/draft.h"

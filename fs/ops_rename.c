@@ -21,6 +21,7 @@
 #include "fs/beside.h"
 #include "fs/call.h"
 #include "fs/complete.h"
+#include "fs/complete_watch.h"
 #include "fs/control.h"
 #include "fs/control_file.h"
 #include "fs/draft.h"
