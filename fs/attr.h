@@ -18,15 +18,13 @@ void attr_of_entry(struct ckpt_fs *fs, const struct ckpt_step *step, struct ckpt
 		   const struct ckpt_entry *e, struct stat *ret_attr);
 // The directory of a committed step, without its manifest.
 void attr_from_summary(struct ckpt_fs *fs, const struct ckpt_summary *s, struct stat *ret_attr);
-// Whether stx is of the file that the node is, which the node may know from before the reopening of its step.
 // Of a live file: how long the kernel may keep its attributes.
 double node_attr_timeout(const struct node *n);
+// Whether stx is of the file that the node is, which the node may know from before the reopening of its step.
 bool node_is_still(struct ckpt_fs *fs, struct node *n, const struct statx *stx);
-// Any node; -ESTALE when its file is gone or is another now. timeout in seconds.
 // access(2) and chdir(2), where the kernel does not look at modes itself: then the client is the user that we are. What is
 // done with a raw file is checked by the disk's filesystem all the same.
 bool attr_allows(const struct stat *attr, int mask);
-int attr_of_node(struct ckpt_fs *fs, struct node *n, struct stat *ret_attr, double *ret_timeout);
 
 // The node's entry in its committed step, with a reference to the manifest; -ESTALE when the step has another file there.
 int entry_of_node(struct node *n, const struct place *p, struct ckpt_manifest **ret_manifest,

@@ -8,6 +8,7 @@
 #include "core/step/trash.h"
 #include "fs/amend.h"
 #include "fs/attr.h"
+#include "fs/attr_node.h"
 #include "fs/node.h"
 
 #include <dirent.h>

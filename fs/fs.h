@@ -2,6 +2,7 @@
 //
 // fs/ turns requests of the kernel into calls of core and answers them. Rooms:
 //   mount     options, start, the loop, the end          node      nodeids, names, paths
+//   attr      attributes as clients see them         attr_node  those of any node
 //   call      requests that a commit makes wait          handle    open files and passthrough
 //   ops_name  mkdir, mknod, links                        ops_file  create, open, read, write, sync
 //   ops_remove  unlink, rmdir                            ops_rename  rename, and commits by it

@@ -3,7 +3,7 @@
 #include "core/base/lock.h"
 #include "core/base/util.h"
 #include "core/step/latest.h"
-#include "fs/attr.h"
+#include "fs/attr_node.h"
 #include "fs/client.h"
 #include "fs/folder.h"
 #include "fs/latest_led.h"

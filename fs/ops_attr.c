@@ -13,6 +13,7 @@
 #include "fs/amend.h"
 #include "fs/amend_file.h"
 #include "fs/attr.h"
+#include "fs/attr_node.h"
 #include "fs/attributes.h"
 #include "fs/call.h"
 #include "fs/control.h"
@@ -57,19 +58,6 @@ void op_getattr(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 		call_detach(&c);
 	else
 		reply_attr(fs, req, c.node);
-}
-
-bool attr_allows(const struct stat *attr, int mask)
-{
-	mode_t given;
-
-	if (geteuid() == 0)
-		return !(mask & X_OK) || !S_ISREG(attr->st_mode) || (attr->st_mode & 0111);
-	if (attr->st_uid == geteuid())
-		given = attr->st_mode >> 6;
-	else
-		given = group_member(attr->st_gid) ? attr->st_mode >> 3 : attr->st_mode;
-	return !((mode_t)mask & ~given & 07);
 }
 
 static void run_access(struct call *c)

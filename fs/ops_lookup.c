@@ -9,6 +9,7 @@
 #include "fs/amend.h"
 #include "fs/amend_file.h"
 #include "fs/attr.h"
+#include "fs/attr_node.h"
 #include "fs/beside.h"
 #include "fs/call.h"
 #include "fs/control.h"
