@@ -9,7 +9,7 @@
 #include "fs/draft.h"
 #include "fs/folder.h"
 #include "fs/ops.h"
-#include "fs/unwritten.h"
+#include "fs/unwritten_list.h"
 
 #include <fcntl.h>
 #include <stdio.h>

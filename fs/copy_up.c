@@ -7,7 +7,7 @@
 #include "core/step/store.h"
 #include "fs/call.h"
 #include "fs/node.h"
-#include "fs/unwritten.h"
+#include "fs/unwritten_list.h"
 
 #include <fcntl.h>
 #include <stdio.h>

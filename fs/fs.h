@@ -27,6 +27,7 @@
 //   signals   those that the mount is sent               attributes  changes of attributes in committed steps
 //   look_again  readers of a name that is replaced all the time
 //   ops_space fallocate, copies, holes                   unwritten  files of committed steps, open for writing
+//   unwritten_list  who has them open
 //   ops_lookup  what names lead to     beside    editors' files in committed steps
 //   others    the plain tree, which other nodes change, too
 //   durable   waiting for the object store              tell      words to the kernel

@@ -13,7 +13,7 @@
 #include "fs/client.h"
 #include "fs/complete_watch.h"
 #include "fs/copy_up.h"
-#include "fs/unwritten.h"
+#include "fs/unwritten_list.h"
 
 #include <fcntl.h>
 #include <stdio.h>

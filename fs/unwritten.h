@@ -10,6 +10,7 @@
 
 #include "fs/call.h"
 #include "fs/handle.h"
+#include "fs/unwritten_list.h"
 
 // For call.committed: an open of a file of the step, or of its twin. CALL_REOPENS: not like this, since it truncates, or cannot be
 // led to the twin.
@@ -17,28 +18,8 @@ int unwritten_open(struct call *c);
 // The twin is to be opened, and its step was reopened meanwhile, or for this open: it becomes the copy's node. -ESTALE: it was nobody's.
 int unwritten_open_staged(struct call *c);
 
-static inline bool unwritten_is(const struct handle *h)
-{
-	return __atomic_load_n(&h->unwritten, __ATOMIC_ACQUIRE);
-}
-
 // The first change through the handle. 0: it may be made, in the copy. A file that lost its name is nobody's, as on a disk.
 int unwritten_begin(struct ckpt_fs *fs, struct handle *h);
 
-// n's name has another file, which is open at fd, in a reopened step or (NULL) the plain tree, and n's twin (taken; NULL: it had none)
-// is its node now (node_adopt_twin_locked): who has it open has that file.
-int unwritten_hand_over(struct ckpt_fs *fs, struct node *n, struct node *twin, struct ckpt_step *step, int fd);
-
-static inline bool unwritten_any(const struct node *n)
-{
-	struct node_use *use = node_used(n);
-
-	return use && __atomic_load_n(&use->unwritten, __ATOMIC_RELAXED);
-}
-
 // A lookup of the name found this: it is led to the twin of that. False: the name has another file by now. Look it up once more.
 bool unwritten_lead(struct ckpt_fs *fs, const struct node *dir, const char *name, struct fuse_entry_param *found);
-
-// Around the twin's acquisition, and at the release. -EAGAIN: it is no twin any more.
-int unwritten_enlist(struct handle *h);
-void unwritten_strike_off(struct handle *h);
