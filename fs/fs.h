@@ -5,7 +5,8 @@
 //   attr      attributes as clients see them         attr_node  those of any node
 //   call      requests that a commit makes wait          handle    open files and passthrough
 //   ops_name  mkdir, mknod, links                        ops_file  create, open, read, write, sync
-//   ops_remove  unlink, rmdir                            ops_rename  rename, and commits by it
+//   ops_remove  unlink, rmdir                            ops_rename  rename(2)
+//   rename_step  the part of that which is about steps
 //   ops_dir   listing                                    ops_attr  attributes, extended attributes, statfs
 //   folder    plain folders, and the steps in them       unstage   staged directories that become plain folders
 //   restage   and those of them that are staged again
