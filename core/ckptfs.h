@@ -222,6 +222,10 @@ CKPT_PUBLIC int ckpt_array_set_find(const struct ckpt_array_set *set, const char
 // damaged; -EFBIG: it would take more work than any sound file does; -EIO ...
 CKPT_PUBLIC int ckpt_array_set_read(struct ckpt_array_set *set, size_t i, const uint64_t *start, const uint64_t *extent,
 				    void *into);
+// The raw file of this node that has all elements as ckpt_array_set_read() gives them, one behind the other, and the byte at which they begin. The
+// descriptor is for reading, and the caller's to close; no other shares its flags. While it is open the bytes stay as they are, also when the step is
+// packed or deleted. -ENOENT: they are packed or at a remote, in several pieces, encoded, or in the other byte order; -EIO ...
+CKPT_PUBLIC int ckpt_array_set_open_raw(struct ckpt_array_set *set, size_t i, int *ret_fd, uint64_t *ret_offset);
 
 // --- Formats of a program's own ------------------------------------------------------------------------------------------------
 

@@ -199,3 +199,22 @@ int ckpt_array_set_read(struct ckpt_array_set *set, size_t i, const uint64_t *st
 	ckpt_array_set_give(set, i, g);
 	return rc;
 }
+
+int ckpt_array_set_open_raw(struct ckpt_array_set *set, size_t i, int *ret_fd, uint64_t *ret_offset)
+{
+	struct ckpt_gather *g;
+	const char *file;
+	uint64_t offset;
+	int rc;
+
+	if (!ckpt_array_set_at(set, i))
+		return -EINVAL;
+	rc = ckpt_array_set_take(set, i, &g);
+	if (rc)
+		return rc == -ENOTSUP ? -ENOENT : rc;
+	rc = ckpt_gather_is_plain(g, &file, &offset) ? ckpt_step_arrays_open_raw(set->arrays, file, ret_fd) : -ENOENT;
+	ckpt_array_set_give(set, i, g);
+	if (!rc)
+		*ret_offset = offset;
+	return rc;
+}

@@ -65,19 +65,46 @@ static int find_changed(const struct ckpt_step_arrays *a, const char *path, int 
 	return 1;
 }
 
+static int find(const struct ckpt_step_arrays *a, const char *path, uint32_t *ret_index, struct ckpt_entry *ret_entry)
+{
+	int rc = ckpt_manifest_lookup(a->m, path, ret_index);
+
+	if (rc)
+		return rc == -ENOTDIR ? -ENOENT : rc;
+	ckpt_manifest_entry(a->m, *ret_index, ret_entry);
+	return ret_entry->type == CKPT_ENTRY_FILE ? 0 : -ENOENT;
+}
+
+int ckpt_step_arrays_open_raw(const struct ckpt_step_arrays *a, const char *path, int *ret_fd)
+{
+	struct ckpt_file *file;
+	struct ckpt_entry e;
+	uint32_t index;
+	int rc = find(a, path, &index, &e), fd;
+
+	if (!rc)
+		rc = ckpt_file_open(a->step, a->m, index, &file);
+	if (rc)
+		return rc;
+	fd = ckpt_file_take_fd(file);
+	if (fd < 0) {
+		ckpt_file_close(file);
+		return -ENOENT;
+	}
+	*ret_fd = fd;
+	return 0;
+}
+
 static int open_file(void *arg, const char *path, struct ckpt_source *ret_source)
 {
 	struct ckpt_step_arrays *a = arg;
 	CLEANUP_FREE struct open_file *f = NULL;
 	struct ckpt_entry e;
 	uint32_t index;
-	int rc = ckpt_manifest_lookup(a->m, path, &index);
+	int rc = find(a, path, &index, &e);
 
 	if (rc)
-		return rc == -ENOTDIR ? -ENOENT : rc;
-	ckpt_manifest_entry(a->m, index, &e);
-	if (e.type != CKPT_ENTRY_FILE)
-		return -ENOENT;
+		return rc;
 	f = ckpt_calloc(1, sizeof(*f));
 	if (!f)
 		return -ENOMEM;

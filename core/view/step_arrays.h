@@ -47,3 +47,6 @@ void ckpt_step_arrays_free(struct ckpt_step_arrays *a); // NULL is fine
 
 const struct ckpt_catalog *ckpt_step_arrays_catalog(const struct ckpt_step_arrays *a);
 const struct ckpt_catalog_files *ckpt_step_arrays_files(const struct ckpt_step_arrays *a);
+// A descriptor of the raw file at this path, for reading, which the caller closes. No other descriptor shares its flags. A raw file of a committed version is never
+// written to or cut, and it is removed by its name alone: an open descriptor pins its bytes. -ENOENT: the file has no raw file here; -EIO ...
+int ckpt_step_arrays_open_raw(const struct ckpt_step_arrays *a, const char *path, int *ret_fd);

@@ -58,9 +58,9 @@ struct ckpt; // ckptfs.h
 
 struct ckpt_cuda_pool;
 
-// How files are written. Neither: past the page cache where the disk can.
+// How files are written, and raw files are read. Neither: written past the page cache where the disk can; read so in large parts that it does not have.
 #define CKPT_CUDA_BUFFERED 1u // through the page cache
-#define CKPT_CUDA_DIRECT 2u   // past it: O_DIRECT; -EINVAL of a save where the disk cannot
+#define CKPT_CUDA_DIRECT 2u   // past it: O_DIRECT; -EINVAL of a save where the disk cannot, and a load reads otherwise
 
 // Pinned memory, 16 KiB or more, allocated here and kept. device: NULL or "cuda"; "host": none, its place is taken by threads, for machines
 // without a GPU; "host:12G": copies at 12 GiB per second. -ENODEV: no GPU, no driver, or this build has no CUDA; -ENOMEM; -EINVAL.

@@ -2,11 +2,13 @@
 // are four threads, take the next box: read it into a buffer of the pool, copy it into device memory, give the buffer back. So four
 // reads or copies are under way.
 //
-// Bytes come from the library's set of arrays: it reads raw files, decodes chunks, and asks a remote for those that are not here.
+// Bytes come from the library's set of arrays: it reads raw files, decodes chunks, and asks a remote for those that are not here. Large parts of
+// raw files are read past the page cache (load_raw.h), into the same buffers.
 //
 // Invariants: a reader has one buffer, and waits for no other reader; the first error stays; loaded() returns, also with an error, when no
 // copy writes device memory any more.
 #include "tools/cuda/ckptfs_cuda.h"
+#include "tools/cuda/load_raw.h"
 #include "tools/cuda/pool.h"
 
 #include "core/array/array.h"
@@ -40,6 +42,7 @@ struct box {
 struct ckpt_cuda_load {
 	struct ckpt_cuda_pool *pool;
 	struct ckpt_array_set *set;
+	uint64_t box_bytes; // at most
 	pthread_t threads[READERS];
 	unsigned thread_count;
 	atomic_bool stop;
@@ -80,25 +83,31 @@ static void fail_device(struct ckpt_cuda_load *l, const struct ckpt_array_info *
 
 // --- Boxes ------------------------------------------------------------------------------------------------------------------
 
-// The first dimension of which one index has no more bytes than a buffer.
-static void split(struct target *t, const struct ckpt_array_info *a, uint64_t buffer_bytes)
+// A box with the pages that it begins and ends in fills a buffer, but for the smallest ones.
+static uint64_t box_bytes(uint64_t buffer_room)
+{
+	return buffer_room < 4 * CKPT_POOL_ALIGN ? buffer_room : buffer_room - 2 * CKPT_POOL_ALIGN;
+}
+
+// The first dimension of which one index has no more bytes than a box.
+static void split(struct target *t, const struct ckpt_array_info *a, uint64_t bytes_max)
 {
 	t->row = a->bytes;
 	for (t->split = 0; t->split < a->ndim; t->split++) {
 		t->row /= a->shape[t->split];
-		if (t->row <= buffer_bytes)
+		if (t->row <= bytes_max)
 			break;
 	}
 }
 
-static void take_box(struct target *t, const struct ckpt_array_info *a, uint64_t buffer_bytes, struct box *ret_box)
+static void take_box(struct target *t, const struct ckpt_array_info *a, uint64_t bytes_max, struct box *ret_box)
 {
 	struct box *b = ret_box;
 	unsigned k = t->split;
 
 	*b = (struct box){.of = t, .begin = t->begin, .bytes = a->bytes};
 	if (a->ndim) {
-		uint64_t count = MIN(a->shape[k] - t->start[k], buffer_bytes / t->row);
+		uint64_t count = MIN(a->shape[k] - t->start[k], bytes_max / t->row);
 
 		for (unsigned i = 0; i < a->ndim; i++) {
 			b->start[i] = t->start[i];
@@ -125,7 +134,7 @@ static bool next_box(struct ckpt_cuda_load *l, struct box *ret_box)
 	if (!l->now || atomic_load(&l->stop))
 		return false;
 	a = ckpt_array_set_at(l->set, l->now->array);
-	take_box(l->now, a, l->pool->buffer_bytes, ret_box);
+	take_box(l->now, a, l->box_bytes, ret_box);
 	if (l->now->begin == a->bytes)
 		l->now = l->now->next;
 	l->reading++;
@@ -136,10 +145,12 @@ static bool next_box(struct ckpt_cuda_load *l, struct box *ret_box)
 
 struct reader {
 	struct ckpt_cuda_load *load;
+	struct ckpt_load_raw raw;
 	void *streams[CKPT_DEVICES_MAX];
 };
 
-static int copy_box(struct reader *r, const struct box *box, struct ckpt_pool_buffer *b)
+// from: in the buffer.
+static int copy_box(struct reader *r, const struct box *box, struct ckpt_pool_buffer *b, const uint8_t *from)
 {
 	struct ckpt_cuda_pool *p = r->load->pool;
 	struct ckpt_device *d = p->device;
@@ -149,7 +160,7 @@ static int copy_box(struct reader *r, const struct box *box, struct ckpt_pool_bu
 	if (!code)
 		code = d->ops->wait_for(d, *stream, box->of->event->event);
 	if (!code)
-		code = d->ops->copy_in(d, box->of->at + box->begin, b->at, box->bytes, *stream);
+		code = d->ops->copy_in(d, box->of->at + box->begin, from, box->bytes, *stream);
 	if (!code)
 		code = ckpt_pool_record(p, b, box->of->device, *stream);
 	if (!code)
@@ -161,21 +172,33 @@ static int copy_box(struct reader *r, const struct box *box, struct ckpt_pool_bu
 	return code;
 }
 
+static int read_box(struct reader *r, const struct box *box, struct ckpt_pool_buffer *b, uint8_t **ret_at)
+{
+	struct ckpt_cuda_load *l = r->load;
+	unsigned ndim = ckpt_array_set_at(l->set, box->of->array)->ndim;
+
+	if (ckpt_load_raw_find(&r->raw, box->of->array, box->begin, box->bytes) &&
+	    ckpt_load_raw_read(&r->raw, box->begin, box->bytes, b->at, l->pool->buffer_room, ret_at))
+		return 0;
+	*ret_at = b->at;
+	return ckpt_array_set_read(l->set, box->of->array, ndim ? box->start : NULL, ndim ? box->extent : NULL, b->at);
+}
+
 static void load_box(struct reader *r, const struct box *box)
 {
 	struct ckpt_cuda_load *l = r->load;
 	const struct ckpt_array_info *a = ckpt_array_set_at(l->set, box->of->array);
 	struct ckpt_pool_buffer *b = ckpt_pool_take(l->pool, &l->stop);
+	uint8_t *at;
 	int rc, code;
 
 	if (!b)
 		return;
-	rc = ckpt_array_set_read(l->set, box->of->array, a->ndim ? box->start : NULL, a->ndim ? box->extent : NULL,
-				 b->at);
+	rc = read_box(r, box, b, &at);
 	if (rc) {
 		fail(l, rc, "%.200s: it cannot be read: %s", a->name, strerror(-rc));
 	} else {
-		code = copy_box(r, box, b);
+		code = copy_box(r, box, b, at);
 		if (code)
 			fail_device(l, a, code);
 	}
@@ -184,8 +207,8 @@ static void load_box(struct reader *r, const struct box *box)
 
 static void *read_all(void *arg)
 {
-	struct reader r = {.load = arg};
 	struct ckpt_cuda_load *l = arg;
+	struct reader r = {.load = l, .raw = {.set = l->set, .flags = l->pool->flags}};
 	struct box box;
 	int code = l->pool->device->ops->thread_starts(l->pool->device, l->pool->home);
 
@@ -197,6 +220,7 @@ static void *read_all(void *arg)
 		l->reading--;
 		pthread_cond_broadcast(&l->changed);
 	}
+	ckpt_load_raw_done(&r.raw);
 	for (unsigned k = 0; k < CKPT_DEVICES_MAX; k++)
 		if (r.streams[k])
 			l->pool->device->ops->stream_free(l->pool->device, r.streams[k]);
@@ -218,6 +242,7 @@ int ckpt_cuda_load_step(struct ckpt_cuda_pool *pool, struct ckpt *ckpt, const ch
 	if (!l)
 		return -ENOMEM;
 	l->pool = pool;
+	l->box_bytes = box_bytes(pool->buffer_room);
 	l->last = &l->first;
 	ckpt_lock_init(&l->lock, CKPT_LOCK_LEAF);
 	pthread_cond_init(&l->changed, NULL);
@@ -284,7 +309,7 @@ int ckpt_cuda_load_array(struct ckpt_cuda_load *l, const char *name, void *point
 		return -ENOMEM;
 	t->array = array;
 	t->at = pointer;
-	split(t, a, l->pool->buffer_bytes);
+	split(t, a, l->box_bytes);
 	rc = mark(l, t, stream);
 	if (rc) {
 		ckpt_pool_event_give(l->pool, t->event);

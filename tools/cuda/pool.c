@@ -15,6 +15,13 @@ static uint64_t buffer_bytes(uint64_t pinned)
 	return bytes / CKPT_POOL_ALIGN * CKPT_POOL_ALIGN;
 }
 
+static uint64_t buffer_room(uint64_t pinned, uint64_t bytes)
+{
+	uint64_t room = bytes + 2 * CKPT_POOL_ALIGN;
+
+	return bytes == CKPT_POOL_BUFFER_MAX && pinned / CKPT_POOL_BUFFERS_MIN >= room ? room : bytes;
+}
+
 static int make_buffers(struct ckpt_cuda_pool *p, char *why)
 {
 	struct ckpt_device *d = p->device;
@@ -26,16 +33,16 @@ static int make_buffers(struct ckpt_cuda_pool *p, char *why)
 		return -ENOMEM;
 	code = d->ops->current(d, &p->home);
 	if (!code)
-		code = d->ops->pinned_new(d, p->buffer_count * p->buffer_bytes, &memory);
+		code = d->ops->pinned_new(d, p->buffer_count * p->buffer_room, &memory);
 	if (code) {
 		snprintf(why, CKPT_CUDA_WHY_MAX, "%zu buffers of %llu bytes of pinned memory: %s", p->buffer_count,
-			 (unsigned long long)p->buffer_bytes, d->ops->text(code));
+			 (unsigned long long)p->buffer_room, d->ops->text(code));
 		return d->ops->to_errno(code);
 	}
 	p->memory = memory;
 	for (size_t i = p->buffer_count; i-- > 0;) {
 		p->buffers[i] =
-			(struct ckpt_pool_buffer){.next = p->free_buffers, .at = p->memory + i * p->buffer_bytes};
+			(struct ckpt_pool_buffer){.next = p->free_buffers, .at = p->memory + i * p->buffer_room};
 		p->free_buffers = &p->buffers[i];
 	}
 	p->free_count = p->free_min = p->buffer_count;
@@ -56,6 +63,7 @@ int ckpt_pool_new(struct ckpt_device *device, uint64_t pinned_bytes, unsigned fl
 	p->pid = getpid();
 	p->flags = flags;
 	p->buffer_bytes = buffer_bytes(pinned_bytes);
+	p->buffer_room = buffer_room(pinned_bytes, p->buffer_bytes);
 	ckpt_lock_init(&p->lock, CKPT_LOCK_LEAF);
 	pthread_cond_init(&p->changed, NULL);
 	if (!p->buffer_bytes) {
@@ -63,7 +71,7 @@ int ckpt_pool_new(struct ckpt_device *device, uint64_t pinned_bytes, unsigned fl
 			 CKPT_POOL_BUFFERS_MIN * CKPT_POOL_ALIGN);
 		rc = -EINVAL;
 	} else {
-		p->buffer_count = pinned_bytes / p->buffer_bytes;
+		p->buffer_count = pinned_bytes / p->buffer_room;
 		rc = make_buffers(p, why);
 	}
 	if (rc)

@@ -39,6 +39,8 @@ struct ckpt_cuda_pool {
 	unsigned flags;
 	uint8_t *memory;
 	uint64_t buffer_bytes;
+	// Of a buffer: buffer_bytes, and in a large pool two pages more, for a part of a file with the pages that it begins and ends in.
+	uint64_t buffer_room;
 	size_t buffer_count;
 	struct ckpt_pool_buffer *buffers;
 	struct ckpt_lock lock;
