@@ -49,19 +49,16 @@ static void check_pinned(struct ckpt_doctor *d)
 			 NULL);
 }
 
-static void check_gpudirect(struct ckpt_doctor *d)
+static void check_gpudirect(struct ckpt_doctor *d, void *library)
 {
-	void *library = dlopen("libcufile.so.0", RTLD_LAZY | RTLD_LOCAL);
-	bool driver = !access("/proc/driver/nvidia-fs/version", F_OK);
+	int (*describe)(char text[CKPT_CUDA_WHY_MAX]);
+	char text[CKPT_CUDA_WHY_MAX] = "out of memory";
 
-	ckpt_doctor_tell(
-		d, "GPUDirect", false, true,
-		ckpt_text("libcufile is %s, the driver nvidia-fs is %s; loads go through pinned memory with and "
-			  "without them",
-			  library ? "there" : "not there", driver ? "loaded" : "not loaded"),
-		NULL);
-	if (library)
-		dlclose(library);
+	*(void **)&describe = dlsym(library, "ckpt_cuda_describe_gpudirect");
+	if (describe)
+		(void)describe(text);
+	ckpt_doctor_tell(d, "GPUDirect", false, true,
+			 describe ? ckpt_text("%s", text) : ckpt_text(LIBRARY " is of another version"), NULL);
 }
 
 void ckpt_doctor_device(struct ckpt_doctor *d)
@@ -82,5 +79,5 @@ void ckpt_doctor_device(struct ckpt_doctor *d)
 	if (rc)
 		return;
 	check_pinned(d);
-	check_gpudirect(d);
+	check_gpudirect(d, library);
 }

@@ -126,6 +126,19 @@ __attribute__((unused)) static struct ckpt_cuda_pool *cuda_pool(uint64_t bytes, 
 	return pool;
 }
 
+// The disk of this directory has O_DIRECT.
+__attribute__((unused)) static bool cuda_disk_is_direct(const char *directory)
+{
+	int fd = open(directory, O_RDONLY | O_DIRECTORY);
+	int file = openat(fd, "takes-direct", O_WRONLY | O_CREAT | O_DIRECT, 0600);
+
+	(void)unlinkat(fd, "takes-direct", 0);
+	close(fd);
+	if (file >= 0)
+		close(file);
+	return file >= 0;
+}
+
 // All of them, to this stream. The first error.
 __attribute__((unused)) static int cuda_give_all(struct ckpt_cuda_save *save, const struct cuda_arrays *a, void *stream)
 {

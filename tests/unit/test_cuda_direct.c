@@ -41,23 +41,10 @@ static bool say_cached(int fd __attribute__((unused)), uint64_t offset __attribu
 	return cached;
 }
 
-// The disk of the tests has O_DIRECT.
-static bool disk_is_direct(void)
-{
-	int fd = open(directory, O_RDONLY | O_DIRECTORY),
-	    file = openat(fd, "takes-direct", O_WRONLY | O_CREAT | O_DIRECT, 0600);
-
-	(void)unlinkat(fd, "takes-direct", 0);
-	close(fd);
-	if (file >= 0)
-		close(file);
-	return file >= 0;
-}
-
 static void expect_direct(bool expected)
 {
 	ck_assert_uint_eq(unaligned_reads, 0);
-	ck_assert_int_eq(direct_reads > 0, expected && disk_is_direct());
+	ck_assert_int_eq(direct_reads > 0, expected && cuda_disk_is_direct(directory));
 	direct_reads = 0;
 }
 

@@ -71,6 +71,9 @@ CKPT_CUDA_PUBLIC void ckpt_cuda_pool_free(struct ckpt_cuda_pool *pool);
 
 // GPUs and their driver, in one line: "NVIDIA H200, 1 device, driver 13.0, runtime 13.2", or why there is none. 0, or -ENODEV.
 CKPT_CUDA_PUBLIC int ckpt_cuda_describe(char text[CKPT_CUDA_WHY_MAX]);
+// GPUDirect Storage, by which loads read raw files into GPUs without pinned memory, in one line: its driver, or why it is not used. It is tried: the
+// driver is opened. 0, -ENOENT, -ENOMEM.
+CKPT_CUDA_PUBLIC int ckpt_cuda_describe_gpudirect(char text[CKPT_CUDA_WHY_MAX]);
 
 // --- Saving -------------------------------------------------------------------------------------------------------------
 

@@ -1,4 +1,5 @@
 #include "tools/cuda/ckptfs_cuda.h"
+#include "tools/cuda/cufile.h"
 #include "tools/cuda/device.h"
 
 #include "core/base/util.h"
@@ -19,4 +20,18 @@ int ckpt_cuda_describe(char text[CKPT_CUDA_WHY_MAX])
 	else
 		snprintf(text, CKPT_CUDA_WHY_MAX, "%s", f.why);
 	return f.devices ? 0 : -ENODEV;
+}
+
+int ckpt_cuda_describe_gpudirect(char text[CKPT_CUDA_WHY_MAX])
+{
+	char why[CKPT_CUFILE_WHY_MAX];
+	struct ckpt_cufile *c;
+	int rc = ckpt_cufile_open(why, &c);
+
+	if (rc == -ENOMEM)
+		return rc;
+	snprintf(text, CKPT_CUDA_WHY_MAX, rc ? "not used, loads go through pinned memory: %s" : "%s", why);
+	if (!rc)
+		ckpt_cufile_free(c);
+	return rc;
 }

@@ -54,6 +54,7 @@ struct ckpt_device_ops {
 
 struct ckpt_device {
 	const struct ckpt_device_ops *ops;
+	bool takes_cufile; // cuFile can write into its memory
 };
 
 #define CKPT_DEVICE_WHY_MAX 256

@@ -270,6 +270,7 @@ int ckpt_device_cuda_new(char why[CKPT_DEVICE_WHY_MAX], struct ckpt_device **ret
 	if (!d)
 		return -ENOMEM;
 	d->ops = &cuda_ops;
+	d->takes_cufile = true;
 	*ret_device = d;
 	return 0;
 }

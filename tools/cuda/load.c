@@ -3,7 +3,8 @@
 // reads or copies are under way.
 //
 // Bytes come from the library's set of arrays: it reads raw files, decodes chunks, and asks a remote for those that are not here. Large parts of
-// raw files are read past the page cache (load_raw.h), into the same buffers.
+// raw files are read past the page cache (load_raw.h): into the same buffers, or by cuFile into device memory without a buffer. After the first
+// refusal of cuFile a load does without it.
 //
 // Invariants: a reader has one buffer, and waits for no other reader; the first error stays; loaded() returns, also with an error, when no
 // copy writes device memory any more.
@@ -25,6 +26,7 @@ struct target { // an array that was asked for
 	size_t array; // of the set
 	uint8_t *at;
 	int device;
+	bool plain;                    // memory of no device
 	struct ckpt_pool_event *event; // it comes when the memory may be written
 	// Where its next box begins. A box has all of the dimensions behind `split`, some indices of that, and one of each in front.
 	unsigned split;
@@ -45,7 +47,7 @@ struct ckpt_cuda_load {
 	uint64_t box_bytes; // at most
 	pthread_t threads[READERS];
 	unsigned thread_count;
-	atomic_bool stop;
+	atomic_bool stop, cufile_refused;
 	struct ckpt_lock lock;
 	pthread_cond_t changed;
 	// Guarded by lock.
@@ -184,14 +186,47 @@ static int read_box(struct reader *r, const struct box *box, struct ckpt_pool_bu
 	return ckpt_array_set_read(l->set, box->of->array, ndim ? box->start : NULL, ndim ? box->extent : NULL, b->at);
 }
 
+static bool refuse_cufile(struct ckpt_cuda_load *l)
+{
+	atomic_store(&l->cufile_refused, true);
+	return false;
+}
+
+// cuFile works on the thread's device and knows no streams: the memory may be written when the event has come. False: the box is to be loaded
+// otherwise, or the load has failed.
+static bool load_by_cufile(struct reader *r, const struct box *box)
+{
+	struct ckpt_cuda_load *l = r->load;
+	struct ckpt_device *d = l->pool->device;
+	const struct target *t = box->of;
+	int code;
+
+	if (!l->pool->cufile || t->plain || atomic_load(&l->cufile_refused) ||
+	    !ckpt_load_raw_find(&r->raw, t->array, box->begin, box->bytes))
+		return false;
+	code = d->ops->thread_starts(d, t->device);
+	if (!code && !ckpt_load_raw_register(&r->raw))
+		return refuse_cufile(l);
+	if (!code)
+		code = d->ops->event_wait(d, t->event->event);
+	if (code) {
+		fail_device(l, ckpt_array_set_at(l->set, t->array), code);
+		return false;
+	}
+	return ckpt_load_raw_read_device(&r->raw, box->begin, box->bytes, t->at + box->begin) || refuse_cufile(l);
+}
+
 static void load_box(struct reader *r, const struct box *box)
 {
 	struct ckpt_cuda_load *l = r->load;
 	const struct ckpt_array_info *a = ckpt_array_set_at(l->set, box->of->array);
-	struct ckpt_pool_buffer *b = ckpt_pool_take(l->pool, &l->stop);
+	struct ckpt_pool_buffer *b;
 	uint8_t *at;
 	int rc, code;
 
+	if (load_by_cufile(r, box))
+		return;
+	b = ckpt_pool_take(l->pool, &l->stop);
 	if (!b)
 		return;
 	rc = read_box(r, box, b, &at);
@@ -208,7 +243,7 @@ static void load_box(struct reader *r, const struct box *box)
 static void *read_all(void *arg)
 {
 	struct ckpt_cuda_load *l = arg;
-	struct reader r = {.load = l, .raw = {.set = l->set, .flags = l->pool->flags}};
+	struct reader r = {.load = l, .raw = {.set = l->set, .flags = l->pool->flags, .cufile = l->pool->cufile}};
 	struct box box;
 	int code = l->pool->device->ops->thread_starts(l->pool->device, l->pool->home);
 
@@ -262,7 +297,7 @@ static int mark(struct ckpt_cuda_load *l, struct target *t, void *stream)
 {
 	struct ckpt_device *d = l->pool->device;
 	bool capturing = false;
-	int code = ckpt_pool_device_of(l->pool, t->at, &t->device);
+	int code = ckpt_pool_device_of(l->pool, t->at, &t->device, &t->plain);
 
 	if (!code)
 		code = d->ops->is_capturing(d, t->device, stream, &capturing);

@@ -34,6 +34,9 @@ static bool set_direct(int fd)
 
 static void close_file(struct ckpt_load_raw *r)
 {
+	if (r->handle)
+		ckpt_cufile_deregister(r->cufile, r->handle);
+	r->handle = NULL;
 	if (r->is_open)
 		ckpt_sys.close(r->fd);
 	r->is_open = false;
@@ -93,6 +96,20 @@ bool ckpt_load_raw_read(struct ckpt_load_raw *r, uint64_t begin, uint64_t bytes,
 	}
 	*ret_at = buffer + front;
 	return true;
+}
+
+bool ckpt_load_raw_register(struct ckpt_load_raw *r)
+{
+	void *handle;
+
+	if (!r->handle && !ckpt_cufile_register(r->cufile, r->fd, &handle))
+		r->handle = handle;
+	return r->handle;
+}
+
+bool ckpt_load_raw_read_device(struct ckpt_load_raw *r, uint64_t begin, uint64_t bytes, void *to)
+{
+	return !ckpt_cufile_read(r->cufile, r->handle, to, bytes, r->offset + begin);
 }
 
 void ckpt_load_raw_done(struct ckpt_load_raw *r)

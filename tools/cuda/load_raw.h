@@ -1,4 +1,4 @@
-// Parts of an array, read from its raw file past the page cache: O_DIRECT into pinned memory.
+// Parts of an array, read from its raw file past the page cache: with O_DIRECT into pinned memory, or by cuFile into that of the device.
 //
 // O_DIRECT takes whole blocks of the disk. The pages that have a part are read with all that they have, and the part begins somewhere in the first of
 // them; so offsets need no alignment, and no byte goes through the page cache. A part is read so if one of these holds:
@@ -8,7 +8,7 @@
 //
 // Raw files are reached on the node's disk, not through a mount: ckpt_open() of a mount opens the store below it. Their descriptor is their pin.
 //
-// Calling sequence: zeroed but for set and flags; find(), and then read() or fd(), as often as wanted; done().
+// Calling sequence: zeroed but for set, flags and cufile; find(), and then read(), or register() and read_device(), as often as wanted; done().
 // Ownership: the caller's. It has one file open at most. The set lives longer. Threads: one. Blocks on the disk.
 #pragma once
 
@@ -30,8 +30,10 @@
 struct ckpt_load_raw {
 	struct ckpt_array_set *set;
 	unsigned flags; // of the pool
+	struct ckpt_cufile *cufile;
 	bool is_open;
-	int fd; // with O_DIRECT
+	int fd;       // with O_DIRECT
+	void *handle; // of cuFile; NULL: none yet
 	dev_t dev;
 	ino_t ino;
 	bool looked; // for the file of this array
@@ -46,6 +48,10 @@ bool ckpt_load_raw_find(struct ckpt_load_raw *r, size_t array, uint64_t begin, u
 // read otherwise.
 bool ckpt_load_raw_read(struct ckpt_load_raw *r, uint64_t begin, uint64_t bytes, uint8_t *buffer, uint64_t room,
 			uint8_t **ret_at);
+// cuFile knows the file that find() found. False: it refuses it.
+bool ckpt_load_raw_register(struct ckpt_load_raw *r);
+// As read(), by cuFile, into memory of the calling thread's current device. False: part of it may have been written.
+bool ckpt_load_raw_read_device(struct ckpt_load_raw *r, uint64_t begin, uint64_t bytes, void *to);
 void ckpt_load_raw_done(struct ckpt_load_raw *r);
 
 // At least half of these bytes of a file are in the page cache, or nobody can say it. Tests replace it.

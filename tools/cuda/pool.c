@@ -53,6 +53,7 @@ int ckpt_pool_new(struct ckpt_device *device, uint64_t pinned_bytes, unsigned fl
 		  struct ckpt_cuda_pool **ret_pool)
 {
 	struct ckpt_cuda_pool *p = ckpt_calloc(1, sizeof(*p));
+	char cufile_why[CKPT_CUFILE_WHY_MAX];
 	int rc = p ? 0 : -ENOMEM;
 
 	if (!p) {
@@ -74,11 +75,14 @@ int ckpt_pool_new(struct ckpt_device *device, uint64_t pinned_bytes, unsigned fl
 		p->buffer_count = pinned_bytes / p->buffer_room;
 		rc = make_buffers(p, why);
 	}
-	if (rc)
+	if (rc) {
 		ckpt_cuda_pool_free(p);
-	else
-		*ret_pool = p;
-	return rc;
+		return rc;
+	}
+	if (device->takes_cufile && !(flags & CKPT_CUDA_BUFFERED))
+		(void)ckpt_cufile_open(cufile_why, &p->cufile); // `ckptfs doctor` says why there is none
+	*ret_pool = p;
+	return 0;
 }
 
 static int host_new(const char *rate, char *why, struct ckpt_device **ret_device)
@@ -138,6 +142,7 @@ void ckpt_cuda_pool_free(struct ckpt_cuda_pool *p)
 			d->ops->event_free(d, e->event);
 			free(e);
 		}
+	ckpt_cufile_free(p->cufile);
 	if (p->memory)
 		d->ops->pinned_free(d, p->memory);
 	free(p->buffers);
@@ -152,13 +157,14 @@ int ckpt_pool_check(const struct ckpt_cuda_pool *p)
 	return p->pid == getpid() ? 0 : -ECHILD;
 }
 
-int ckpt_pool_device_of(const struct ckpt_cuda_pool *p, const void *memory, int *ret_device)
+int ckpt_pool_device_of(const struct ckpt_cuda_pool *p, const void *memory, int *ret_device, bool *ret_plain)
 {
 	int code = p->device->ops->device_of(p->device, memory, ret_device);
 
 	if (code)
 		return code;
-	if (*ret_device == CKPT_DEVICE_NONE)
+	*ret_plain = *ret_device == CKPT_DEVICE_NONE;
+	if (*ret_plain)
 		*ret_device = p->home;
 	return *ret_device < CKPT_DEVICES_MAX ? 0 : -ENODEV;
 }

@@ -4,6 +4,7 @@
 #pragma once
 
 #include "tools/cuda/ckptfs_cuda.h"
+#include "tools/cuda/cufile.h"
 #include "tools/cuda/device.h"
 
 #include "core/base/lock.h"
@@ -37,6 +38,7 @@ struct ckpt_cuda_pool {
 	// program does not use.
 	int home;
 	unsigned flags;
+	struct ckpt_cufile *cufile; // NULL: loads go through the buffers
 	uint8_t *memory;
 	uint64_t buffer_bytes;
 	// Of a buffer: buffer_bytes, and in a large pool two pages more, for a part of a file with the pages that it begins and ends in.
@@ -57,8 +59,8 @@ int ckpt_pool_new(struct ckpt_device *device, uint64_t pinned_bytes, unsigned fl
 #define CKPT_POOL_FORKED "this process is a fork of the one that made the pool, and CUDA does not work in it"
 // -ECHILD: this process is a fork of the one that made it. Nothing of it may be used, nor its lock: a thread may hold it.
 int ckpt_pool_check(const struct ckpt_cuda_pool *p);
-// The device whose streams copy this memory. A code of the device; -ENODEV.
-int ckpt_pool_device_of(const struct ckpt_cuda_pool *p, const void *memory, int *ret_device);
+// The device whose streams copy this memory, and whether it is plain memory of the machine. A code of the device; -ENODEV.
+int ckpt_pool_device_of(const struct ckpt_cuda_pool *p, const void *memory, int *ret_device, bool *ret_plain);
 
 // Blocks until one is free. NULL: *stop is true, and ckpt_pool_wake() was called.
 struct ckpt_pool_buffer *ckpt_pool_take(struct ckpt_cuda_pool *p, const atomic_bool *stop);

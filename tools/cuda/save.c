@@ -553,8 +553,8 @@ static void ready(void *arg, size_t block)
 static int mark(struct ckpt_cuda_save *s, struct source *from, const char *name, void *stream)
 {
 	struct ckpt_device *d = s->pool->device;
-	bool capturing = false;
-	int code = ckpt_pool_device_of(s->pool, from->at, &from->device);
+	bool capturing = false, plain;
+	int code = ckpt_pool_device_of(s->pool, from->at, &from->device, &plain);
 
 	if (!code)
 		code = d->ops->is_capturing(d, from->device, stream, &capturing);
