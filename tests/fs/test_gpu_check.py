@@ -22,7 +22,7 @@ def test_a_machine_without_a_gpu_gets_the_table_of_the_host_device(ckptfs, tmp_p
     assert (done.returncode, done.stderr) == (3, "")
     lines = done.stdout.splitlines()
     assert sum("no GPU was found (" in line for line in lines) == 1
-    for suite in ("device", "save", "load"):
+    for suite in ("device", "save", "load", "direct", "cufile"):
         assert any(re.match(rf"test_cuda_{suite}: 100%: Checks: \d+, Failures: 0, Errors: 0", line) for line in lines)
     table = lines[lines.index("--- the table to send back ---") :]
     assert len([line for line in table if re.match(r"\| [^|]+( \| \d+\.\d\d){3} \|$", line)]) == 6
