@@ -6,7 +6,8 @@
 //	DTYPE   "f32", "bf16" ..., or as torch has it: "float32", "bfloat16" ...
 //
 // Paths are relative to its directory. Without offset a piece begins at byte 0, without start and extent it is the whole array,
-// without strides (in elements) it is in C order. flat: the elements A to B - 1 of the array in C order. Numbers are little-endian.
+// without strides (in elements) it is in C order. flat: the elements A to B - 1 of the array in C order; they have no gaps between them in
+// the file, so that strides, start and extent beside it are an error. Numbers are little-endian.
 // The tree of its arrays is its directory.
 #include "core/array/catalog_listing.h"
 
@@ -109,6 +110,18 @@ static bool is_in_file(const struct ckpt_listed *f, const struct ckpt_piece *p)
 	return p->offset <= f->bytes && p->bytes <= f->bytes - p->offset;
 }
 
+// The parts of a box that stand beside a flat range; NULL: none do.
+static const char *why_not_flat(const json_t *json)
+{
+	const json_t *strides = json_object_get(json, "strides");
+
+	if (strides && (!json_is_array(strides) || json_array_size(strides)))
+		return "a flat range has no strides: use start, extent and strides";
+	if (json_object_get(json, "start") || json_object_get(json, "extent"))
+		return "a flat range has no start and extent: use one of the two forms";
+	return NULL;
+}
+
 static int add_flat(struct reading *r, const json_t *flat, const struct ckpt_listed *file, struct ckpt_piece *p)
 {
 	uint64_t range[CKPT_ARRAY_DIMS_MAX], elements;
@@ -140,6 +153,8 @@ static int add_piece(struct reading *r, const json_t *json)
 		r->why = CKPT_WHY_NO_FILE;
 	else if (offset && !take_number(offset, &p.offset))
 		r->why = "the offset of a piece is no number from 0 on";
+	else if (flat)
+		r->why = why_not_flat(json);
 	if (r->why)
 		return 0;
 	if (flat)

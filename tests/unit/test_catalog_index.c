@@ -174,6 +174,10 @@ START_TEST(pieces_of_a_descriptor_are_boxes)
 	put_descriptor(ARRAY("[]", PIECE(",\"flat\":[0,1]")) "," ARRAY("[0,4]", PIECE(",\"flat\":[0,0]")));
 	read_all();
 	ck_assert(array_at(0).pieces == 1 && array_at(1).pieces == 0);
+	// An empty list names none.
+	put_descriptor(ARRAY("[4]", PIECE(",\"flat\":[0,4],\"strides\":[]")));
+	read_all();
+	ck_assert(!array_at(0).why && array_at(0).pieces == 1);
 }
 END_TEST
 
@@ -240,6 +244,11 @@ START_TEST(a_descriptor_lists_what_it_cannot_read_with_the_reason)
 		{ARRAY("[4]", PIECE(",\"flat\":[2,1]")), "flat"},
 		{ARRAY("[4]", PIECE(",\"flat\":[0]")), "flat"},
 		{ARRAY("[40]", PIECE(",\"flat\":[0,40]")), "outside of its file"},
+		{ARRAY("[4]", PIECE(",\"flat\":[0,2],\"strides\":[2]")), "a flat range has no strides"},
+		{ARRAY("[2,2]", PIECE(",\"flat\":[0,4],\"strides\":[1,2]")), "a flat range has no strides"},
+		{ARRAY("[4]", PIECE(",\"flat\":[0,4],\"strides\":1")), "a flat range has no strides"},
+		{ARRAY("[4]", PIECE(",\"flat\":[0,2],\"start\":[2],\"extent\":[2]")), "a flat range has no start"},
+		{ARRAY("[4]", PIECE(",\"flat\":[0,2],\"extent\":[2]")), "a flat range has no start"},
 		{"{\"name\":\"w\",\"dtype\":\"i4\",\"shape\":[4],\"pieces\":[]}", "byte"},
 		{"{\"name\":\"w\",\"dtype\":\"U8\",\"shape\":[4],\"pieces\":[]}", "dtype"},
 		{"{\"name\":\"w\",\"shape\":[4],\"pieces\":[]}", "dtype"},
