@@ -1,5 +1,5 @@
-// The job that looks into sealed steps: what is found in their arrays (core/view/examine.h) becomes part of their metadata, and their catalog
-// part of their manifest, as a version of its own (core/save/examined.h). That version has the same files, so that it is not looked at again.
+// The job that looks into sealed steps: what is found in their arrays (core/view/examine.h) becomes part of their metadata, and their catalog, if
+// the seal made none, part of their manifest, as a version of its own (core/save/examined.h). That version has the same files, so that it is not looked at again.
 //
 // It looks at steps in the order of their commits, those that have no findings yet. A step is looked at by the node that made its files, while all of their
 // bytes are here: nothing is read from a remote. Trouble is a line in the error log.

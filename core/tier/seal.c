@@ -8,6 +8,7 @@
 #include "core/save/edit.h"
 #include "core/step/errlog.h"
 #include "core/step/store.h"
+#include "core/view/header_catalog.h"
 
 #include <linux/ioprio.h>
 #include <sched.h>
@@ -65,6 +66,8 @@ struct reading {
 	size_t file_count, file_cap;
 	struct reader readers[READERS_MAX];
 	unsigned reader_count;
+	void *catalog; // of the arrays in the files of m, encoded; NULL: none
+	size_t catalog_len;
 
 	// Atomic.
 	size_t taken; // halves
@@ -352,6 +355,7 @@ static void forget(struct reading *r)
 {
 	for (unsigned i = 0; i < READERS_MAX; i++)
 		r->readers[i].chunk_count = 0;
+	free(TAKE_PTR(r->catalog));
 	r->file_count = r->taken = 0;
 	r->bad = 0;
 	r->result = 0;
@@ -464,6 +468,10 @@ static int try_put(const struct reading *r, bool *adopted)
 	int rc = ckpt_edit_begin(&d, adopted);
 	bool any = !rc && says_too_little(r->step, d.m);
 
+	if (!rc && !memcmp(ckpt_manifest_sha256(r->m), ckpt_manifest_sha256(d.m), CKPT_SHA256_LEN)) {
+		d.catalog = r->catalog;
+		d.catalog_len = r->catalog_len;
+	}
 	if (!rc)
 		rc = ckpt_edit_copy(&d, 0);
 	if (!rc)
@@ -493,6 +501,30 @@ static int put(struct reading *r)
 	if (rc && rc != -ESTALE && rc != -EBUSY)
 		complain(r->step, NULL, rc);
 	return rc == -EAGAIN ? -EIO : rc;
+}
+
+// --- The catalog --------------------------------------------------------------------------------------------------------
+
+static bool is_all_raw(const struct reading *r)
+{
+	struct ckpt_entry e;
+
+	for (uint32_t i = 0; i < ckpt_manifest_count(r->m); i++) {
+		ckpt_manifest_entry(r->m, i, &e);
+		if (e.type == CKPT_ENTRY_FILE && e.bytes && !ckpt_step_has_raw(r->step, r->m, i))
+			return false;
+	}
+	return true;
+}
+
+// Headers are read, so that no reader of the step parses them again. It is a cache: without it the step is sealed all the same. Nothing is
+// fetched for it.
+static void make_catalog(struct reading *r)
+{
+	const struct ckpt_header_catalog how = {r->how->go_on, r->how->arg, r->how->behind};
+
+	if (any_read(r) && is_all_raw(r))
+		(void)ckpt_header_catalog_make(r->step, r->m, &how, &r->catalog, &r->catalog_len);
 }
 
 // --- The act ------------------------------------------------------------------------------------------------------------
@@ -550,6 +582,8 @@ static int seal_some(struct reading *r)
 		rc = 0;
 	else if (!complain_of_files(r) && rc && rc != -EINTR)
 		complain(r->step, NULL, rc);
+	if (!rc && !r->bad && r->next == ckpt_manifest_count(r->m))
+		make_catalog(r);
 	put_rc = put(r);
 	if (!rc)
 		rc = put_rc;

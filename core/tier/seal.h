@@ -3,6 +3,8 @@
 //
 // A file that was read while its step was staged, and has not changed since (core/cold/closed.h), is not read again.
 //
+// The version that seals the last file has the catalog of the step's arrays, too (core/view/header_catalog.h), if all raw files are here.
+//
 // The files do not move and clients see no change. What an amend has left of a sealed version is not read again.
 // Several files are read at once, and of one that is much larger than the others its two hashes are made at once. Each reader
 // has 256 KiB of memory, and 64 bytes for each chunk.
@@ -14,7 +16,7 @@
 #define CKPT_SEAL_XATTR "user.ckptfs.sha256" // of a file, 64 hex digits: read by name, in no list
 struct ckpt_seal_how {
 	// After each chunk, by who reads it, several threads at once: may sleep, or end the sealing by answering false. bytes: 0
-	// where they are told when they are read for another hash. NULL: on and on.
+	// where they are told when they are read for another hash, and while headers are read for the catalog. NULL: on and on.
 	bool (*go_on)(void *arg, uint64_t bytes);
 	void *arg;
 	bool behind; // threads of their own read, which give way to all other work of the machine, and may be preempted for long: go_on

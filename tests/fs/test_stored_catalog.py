@@ -16,8 +16,8 @@ COUNT = 10_000
 
 
 @pytest.fixture
-def options():
-    return ["seal=yes", "findings=headers"]
+def options(request):
+    return getattr(request, "param", ["seal=yes", "findings=headers"])
 
 
 @pytest.fixture
@@ -99,9 +99,36 @@ def test_gc_and_verify_know_nothing_new(mount, store, save, ckptfs):
     assert len(ckptfs.json("arrays", store, "1000")) == 40
 
 
-def test_a_copy_is_read_anew(mount, store, save, ckptfs, scratch):
+def write(top, arrays):
+    top.mkdir()
+    save_file(arrays, top / "model.safetensors")
+
+
+@pytest.mark.parametrize("options", [["seal=yes", "findings=off"]], indirect=True)
+def test_a_mount_without_findings_keeps_it_with_the_seal(mount, store, commit, ckptfs):
+    write(mount / "1000", {"a": np.arange(3), "b": np.arange(4)})
+    commit(mount / "1000")
+    ckptfs("wait", mount.path, "--sealed", "1000")
+    save_file({"c": np.arange(5)}, mount / "1000/more.safetensors")
+    ckptfs("wait", mount.path, "--sealed", "1000")
+    row = ckptfs.json("info", mount.path, "1000")
+    assert row["findings"] is None
+    assert [v["event"] for v in row["versions"]].count("seal") == 2, "it makes no version of its own"
+    mount.umount()
+    ckptfs("cool", store, "1000")
+    no_data(store)
+    assert [row["name"] for row in ckptfs.json("arrays", store, "1000")] == ["a", "b", "c"]
+
+
+def test_a_copy_and_an_import_have_one_once_they_are_sealed(mount, store, save, ckptfs, scratch):
     save("1000", {"a": np.arange(3)})
     mount.umount()
     other = scratch / "other"
     ckptfs("copy", store, other)
     assert [row["name"] for row in ckptfs.json("arrays", other, "1000")] == ["a"]
+    write(scratch / "files", {"b": np.arange(3)})
+    ckptfs("save", other, scratch / "files", "2000")
+    for step in ("1000", "2000"):
+        ckptfs("cool", other, step)
+    no_data(other)
+    assert [[row["name"] for row in ckptfs.json("arrays", other, step)] for step in ("1000", "2000")] == [["a"], ["b"]]

@@ -134,6 +134,8 @@ static pthread_barrier_t meeting; // of all readers, each after its first chunk:
 static _Thread_local bool met, reads_whole;
 static uint64_t told;                // bytes; atomic
 static bool idle, normal, by_caller; // atomic
+static unsigned arrived;             // atomic; the reader of headers comes after all of them
+static unsigned expected;
 static pthread_t caller;
 
 static bool meet(void *arg __attribute__((unused)), uint64_t bytes)
@@ -142,7 +144,7 @@ static bool meet(void *arg __attribute__((unused)), uint64_t bytes)
 	__atomic_store_n(sched_getscheduler(0) == SCHED_IDLE ? &idle : &normal, true, __ATOMIC_RELAXED);
 	if (pthread_equal(pthread_self(), caller))
 		__atomic_store_n(&by_caller, true, __ATOMIC_RELAXED);
-	if (!met) {
+	if (!met && __atomic_fetch_add(&arrived, 1, __ATOMIC_RELAXED) < expected) {
 		met = true;
 		reads_whole = !bytes;
 		pthread_barrier_wait(&meeting);
@@ -153,6 +155,8 @@ static bool meet(void *arg __attribute__((unused)), uint64_t bytes)
 static void hold_meeting(unsigned readers)
 {
 	caller = pthread_self();
+	arrived = 0;
+	expected = readers;
 	pthread_barrier_init(&meeting, NULL, readers);
 }
 
