@@ -1,7 +1,8 @@
 // Which arrays of two steps differ, and by how much: whatever formats their files have.
 //
 // Arrays are found by NAME; by TREE:NAME where a step has several of the name. A number in a tree that is the step's own is no difference.
-// Nothing is read of arrays whose bytes lie in files that are known to be the same.
+// Nothing is read of arrays whose bytes lie in files that are known to be the same, nor of those with one digest (core/array/array_digest.h), whose
+// files are as they were when it was made.
 //
 // Threads: one. Blocks as the files do. Memory: that of two readers (gather.h), and a name for each array.
 #pragma once
@@ -26,6 +27,8 @@ struct ckpt_array_told {
 struct ckpt_array_diff {
 	struct ckpt_array_diff_side a, b;
 	bool (*is_same_file)(void *arg, const char *path); // both steps have it at this path, with the same bytes
+	// The bytes of this file of a side, 'a' or 'b', are read as they were sealed, or not at all.
+	bool (*is_as_sealed)(void *arg, char side, const char *path);
 	void (*tell)(void *arg, const struct ckpt_array_told *told); // in the order of names
 	void (*progress)(void *arg, uint64_t bytes);                 // that were compared since the last call
 	void *arg;

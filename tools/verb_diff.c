@@ -242,6 +242,19 @@ static bool is_same_file(void *arg, const char *path)
 	return !ckpt_manifest_lookup(d->a.m, path, &a) && !ckpt_manifest_lookup(d->b.m, path, &b) && !find(d, path);
 }
 
+static bool is_as_sealed(void *arg, char which, const char *path)
+{
+	const struct diff *d = arg;
+	const struct side *side = which == 'a' ? &d->a : &d->b;
+	struct ckpt_entry e;
+	uint32_t index;
+
+	if (ckpt_manifest_lookup(side->m, path, &index))
+		return false;
+	ckpt_manifest_entry(side->m, index, &e);
+	return is_cold(side, &e);
+}
+
 static void tell(void *arg, const struct ckpt_array_told *told)
 {
 	struct diff *d = arg;
@@ -301,7 +314,11 @@ static void know_files(struct diff *d, const struct side *s, unsigned bit)
 
 static int compare_arrays(struct diff *d)
 {
-	struct ckpt_array_diff arrays = {.is_same_file = is_same_file, .tell = tell, .progress = count_bytes, .arg = d};
+	struct ckpt_array_diff arrays = {.is_same_file = is_same_file,
+					 .is_as_sealed = is_as_sealed,
+					 .tell = tell,
+					 .progress = count_bytes,
+					 .arg = d};
 	int rc = read_arrays(&d->a);
 
 	if (!rc)

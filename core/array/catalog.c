@@ -553,6 +553,7 @@ void ckpt_catalog_free(struct ckpt_catalog *c)
 	free(c->zero_params);
 	free(c->text);
 	free(c->numbers);
+	free(c->digests);
 	free(c);
 }
 
@@ -571,6 +572,33 @@ static const char *text_at(const struct ckpt_catalog *c, uint32_t at)
 	return at == NONE ? NULL : c->text + at;
 }
 
+int ckpt_catalog_set_digest(struct ckpt_catalog *c, size_t i, const uint8_t digest[CKPT_ARRAY_DIGEST_LEN])
+{
+	int rc = ckpt_catalog_room(c, &c->digests, &c->digest_cap, i + 1, sizeof(*c->digests));
+
+	if (rc)
+		return rc;
+	if (i >= c->digest_count) {
+		memset(c->digests[c->digest_count], 0, (i + 1 - c->digest_count) * sizeof(*c->digests));
+		c->digest_count = i + 1;
+	}
+	memcpy(c->digests[i], digest, sizeof(*c->digests));
+	return 0;
+}
+
+void ckpt_catalog_forget_digests(struct ckpt_catalog *c)
+{
+	c->digest_count = 0;
+}
+
+// No SHA-256 is known whose bytes are all zero.
+static const uint8_t *digest_at(const struct ckpt_catalog *c, size_t i)
+{
+	static const uint8_t none[CKPT_ARRAY_DIGEST_LEN];
+
+	return i < c->digest_count && memcmp(c->digests[i], none, sizeof(none)) ? c->digests[i] : NULL;
+}
+
 void ckpt_catalog_get(const struct ckpt_catalog *c, size_t i, struct ckpt_catalog_array *ret_array)
 {
 	const struct row *row = &c->rows[i];
@@ -586,6 +614,7 @@ void ckpt_catalog_get(const struct ckpt_catalog *c, size_t i, struct ckpt_catalo
 		.shape = c->numbers + row->shape,
 		.fill = (const uint8_t *)text_at(c, row->fill),
 		.pieces = row->pieces,
+		.digest = digest_at(c, i),
 	};
 }
 

@@ -44,6 +44,7 @@
 #include "core/array/array.h"
 
 #define CKPT_PIECE_CODECS_MAX 4
+#define CKPT_ARRAY_DIGEST_LEN 32
 
 // The files of a step. Paths have no leading slash; "" is the step itself.
 struct ckpt_catalog_files {
@@ -103,6 +104,8 @@ struct ckpt_catalog_array {
 	const uint8_t
 		*fill; // one element, in native order: where no piece is; NULL: the pieces are to be the whole array
 	size_t pieces;
+	const uint8_t
+		*digest; // of its elements (array_digest.h), CKPT_ARRAY_DIGEST_LEN bytes; NULL: nobody has read them
 };
 
 // Why an array cannot be read: bytes of it are missing, where other reasons say that nobody here reads such an array.
@@ -136,6 +139,10 @@ int ckpt_catalog_read(struct ckpt_catalog *c, const struct ckpt_catalog_files *f
 // After the last file: joins trees, and parts of arrays that lie in several files; compares them with what indices say; finds names that
 // repeat. 0, -ENOMEM, -EINTR.
 int ckpt_catalog_end(struct ckpt_catalog *c);
+
+// The digest of an array, once the catalog has ended; those that were answered before do not live on. 0; -ENOMEM; -EFBIG: there is no room.
+int ckpt_catalog_set_digest(struct ckpt_catalog *c, size_t i, const uint8_t digest[CKPT_ARRAY_DIGEST_LEN]);
+void ckpt_catalog_forget_digests(struct ckpt_catalog *c);
 
 size_t ckpt_catalog_bytes(const struct ckpt_catalog *c); // of memory
 size_t ckpt_catalog_count(const struct ckpt_catalog *c);

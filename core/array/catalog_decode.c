@@ -23,7 +23,8 @@ struct reader {
 	uint32_t *words; // in the text of c
 	size_t word_count;
 	struct ckpt_form_place before;
-	int rc; // the first error: nothing is taken any more
+	unsigned array_bits; // that its form has
+	int rc;              // the first error: nothing is taken any more
 };
 
 uint64_t ckpt_form_expect(const struct ckpt_catalog_array *a, const uint64_t *extent, uint64_t *ret_strides)
@@ -283,6 +284,15 @@ static void take_fill(struct reader *r, struct row *row)
 		(void)added(r, ckpt_catalog_add_bytes(r->c, fill, width, &row->fill));
 }
 
+// Of the array that is taken.
+static void take_digest(struct reader *r)
+{
+	const uint8_t *digest = take_bytes(r, CKPT_ARRAY_DIGEST_LEN);
+
+	if (digest)
+		(void)added(r, ckpt_catalog_set_digest(r->c, r->c->count, digest));
+}
+
 static void take_array(struct reader *r)
 {
 	struct ckpt_catalog *c = r->c;
@@ -297,7 +307,7 @@ static void take_array(struct reader *r)
 	bits = take_byte(r);
 	row.ndim = (uint8_t)take_byte(r);
 	row.big_endian = bits & CKPT_FORM_BIG_ENDIAN;
-	if (row.dtype >= CKPT_DTYPE_COUNT || bits & ~CKPT_FORM_ARRAY_BITS || row.ndim > CKPT_ARRAY_DIMS_MAX ||
+	if (row.dtype >= CKPT_DTYPE_COUNT || bits & ~r->array_bits || row.ndim > CKPT_ARRAY_DIMS_MAX ||
 	    (!row.dtype && row.why == NONE))
 		refuse(r, -EBADMSG);
 	if (r->rc)
@@ -306,6 +316,8 @@ static void take_array(struct reader *r)
 	take_shape(r, &row);
 	if (bits & CKPT_FORM_FILL)
 		take_fill(r, &row);
+	if (bits & CKPT_FORM_DIGEST)
+		take_digest(r);
 	row.pieces = (uint32_t)take_count(r, UINT32_MAX);
 	for (uint32_t k = 0; k < row.pieces && !r->rc; k++)
 		take_piece(r, &row);
@@ -347,14 +359,15 @@ static int take_all(struct reader *r)
 
 // --- The whole ----------------------------------------------------------------------------------------------------------
 
-static int unpack(const uint8_t *bytes, size_t len, uint8_t **ret_plain, uint32_t *ret_len)
+static int unpack(const uint8_t *bytes, size_t len, uint8_t **ret_plain, uint32_t *ret_len, uint32_t *ret_form)
 {
 	uint32_t plain_len = len < FORM_HEAD ? 0 : ckpt_get32(bytes + FORM_PLAIN);
+	uint32_t form = len < FORM_HEAD ? CKPT_CATALOG_FORM : ckpt_get32(bytes + FORM_VERSION);
 	CLEANUP_FREE uint8_t *plain = NULL;
 	struct ckpt_zstd *z;
 	int rc;
 
-	if (len >= FORM_HEAD && ckpt_get32(bytes + FORM_VERSION) != CKPT_CATALOG_FORM)
+	if (form != CKPT_CATALOG_FORM && form != CKPT_CATALOG_FORM_PLAIN)
 		return -ENOTSUP;
 	if (len < FORM_HEAD || len > CKPT_CATALOG_STORED_MAX || !plain_len || plain_len > CKPT_CATALOG_PLAIN_MAX)
 		return -EBADMSG;
@@ -368,6 +381,7 @@ static int unpack(const uint8_t *bytes, size_t len, uint8_t **ret_plain, uint32_
 		return rc;
 	*ret_plain = TAKE_PTR(plain);
 	*ret_len = plain_len;
+	*ret_form = form;
 	return 0;
 }
 
@@ -375,13 +389,14 @@ int ckpt_catalog_decode(const void *bytes, size_t len, struct ckpt_catalog **ret
 {
 	CLEANUP_FREE uint8_t *plain = NULL;
 	struct reader r = {0};
-	uint32_t plain_len;
-	int rc = unpack(bytes, len, &plain, &plain_len);
+	uint32_t plain_len, form;
+	int rc = unpack(bytes, len, &plain, &plain_len, &form);
 
 	if (!rc)
 		rc = ckpt_catalog_new(&r.c);
 	if (rc)
 		return rc;
+	r.array_bits = form == CKPT_CATALOG_FORM ? CKPT_FORM_ARRAY_BITS : CKPT_FORM_ARRAY_BITS & ~CKPT_FORM_DIGEST;
 	r.at = plain;
 	r.end = plain + plain_len;
 	rc = take_all(&r);

@@ -180,11 +180,14 @@ static void put_array(struct writer *w, const struct ckpt_catalog *c, size_t i)
 	put_number(w, word_of(w, a.format));
 	put_number(w, a.why ? word_of(w, a.why) + UINT64_C(1) : 0);
 	put_byte(w, a.dtype);
-	put_byte(w, (a.big_endian ? CKPT_FORM_BIG_ENDIAN : 0) | (a.fill ? CKPT_FORM_FILL : 0));
+	put_byte(w, (a.big_endian ? CKPT_FORM_BIG_ENDIAN : 0) | (a.fill ? CKPT_FORM_FILL : 0) |
+			    (a.digest ? CKPT_FORM_DIGEST : 0));
 	put_byte(w, a.ndim);
 	put_numbers(w, a.shape, a.ndim);
 	if (a.fill)
 		put_bytes(w, a.fill, ckpt_dtype_width(a.dtype));
+	if (a.digest)
+		put_bytes(w, a.digest, CKPT_ARRAY_DIGEST_LEN);
 	put_number(w, a.pieces);
 	for (size_t k = 0; k < a.pieces; k++) {
 		ckpt_catalog_piece(c, i, k, &p);

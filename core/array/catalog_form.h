@@ -4,7 +4,9 @@
 #include "core/array/catalog_encode.h"
 
 // Another number when the form changes, and when readers learn what they had given a reason for: older catalogs are made anew then.
-#define CKPT_CATALOG_FORM 1u
+#define CKPT_CATALOG_FORM 2u
+// Form 1 is form 2 without digests: it is still read.
+#define CKPT_CATALOG_FORM_PLAIN 1u
 
 // The header: then comes one frame of zstd.
 enum { FORM_VERSION = 0, FORM_PLAIN = 4, FORM_HEAD = 8 };
@@ -12,7 +14,8 @@ enum { FORM_VERSION = 0, FORM_PLAIN = 4, FORM_HEAD = 8 };
 // Of an array.
 #define CKPT_FORM_BIG_ENDIAN 1u
 #define CKPT_FORM_FILL 2u
-#define CKPT_FORM_ARRAY_BITS 3u
+#define CKPT_FORM_DIGEST 4u // not in form 1
+#define CKPT_FORM_ARRAY_BITS 7u
 
 // Of a piece: what is not as expected is said.
 #define CKPT_FORM_FILE 1u     // another file than that of the piece before

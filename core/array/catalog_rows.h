@@ -76,6 +76,8 @@ struct ckpt_catalog {
 	uint64_t *numbers;
 	size_t count, piece_count, fault_count, text_len, number_count;
 	size_t row_cap, piece_cap, fault_cap, text_cap, number_cap;
+	uint8_t (*digests)[CKPT_ARRAY_DIGEST_LEN]; // of the rows in front; zeros: it has none
+	size_t digest_count, digest_cap;
 	size_t bytes;                   // of all of these
 	struct ckpt_catalog_stop *stop; // NULL: it is read to its end
 };

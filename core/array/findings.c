@@ -1,5 +1,6 @@
 #include "core/array/findings.h"
 
+#include "core/array/array_digest.h"
 #include "core/array/array_format.h"
 #include "core/array/cover.h"
 #include "core/array/gather.h"
@@ -551,6 +552,8 @@ struct pair {
 	struct ckpt_scan is;
 	uint64_t count;
 	bool compared, same;
+	uint8_t digest[CKPT_ARRAY_DIGEST_LEN];
+	const uint8_t *was; // the digest of before, which is not read then; NULL: it is not known
 };
 
 struct elements {
@@ -563,13 +566,18 @@ struct elements {
 	uint64_t bytes; // of the arrays that were read
 };
 
-static int read_pair(struct elements *e, struct pair *p)
+static int read_pair(struct elements *e, size_t i, struct pair *p)
 {
 	unsigned width = ckpt_gather_width(p->now);
+	bool known = e->how->take_digest && e->how->know_digest(e->how->digest_arg, i, p->digest);
+	bool hashed = e->how->take_digest && !known;
+	struct ckpt_array_digest digest;
 
 	ckpt_scan_begin(&p->is, p->dtype);
 	p->same = p->before != NULL || p->same;
 	p->count = ckpt_gather_elements(p->now);
+	if (hashed)
+		ckpt_array_digest_begin(&digest, p->count * width);
 	for (uint64_t at = 0, n; at < p->count; at += n) {
 		int rc;
 
@@ -579,6 +587,8 @@ static int read_pair(struct elements *e, struct pair *p)
 			return rc;
 		if (p->numbers)
 			ckpt_scan_add(&p->is, p->elements, (size_t)n, p->numbers);
+		if (hashed)
+			ckpt_array_digest_add(&digest, p->elements, (size_t)n * width);
 		// A part of the step before that cannot be read is that step's trouble.
 		if (p->same && p->before)
 			p->same = !ckpt_gather_run(p->before, at, n, p->others) &&
@@ -586,6 +596,12 @@ static int read_pair(struct elements *e, struct pair *p)
 		if (e->how->go_on && !e->how->go_on(e->how->arg, n * width))
 			return -EINTR;
 	}
+	if (hashed)
+		ckpt_array_digest_end(&digest, p->digest);
+	if (p->was)
+		p->same = !memcmp(p->digest, p->was, sizeof(p->digest));
+	if (e->how->take_digest)
+		e->how->take_digest(e->how->digest_arg, i, p->digest);
 	return 0;
 }
 
@@ -614,7 +630,9 @@ static int open_before(const struct elements *e, size_t i, const struct ckpt_cat
 	known = e->how->same ? e->how->same(e->how->same_arg, i, at) : CKPT_FINDINGS_NOT_KNOWN;
 	p->compared = true;
 	p->same = known == CKPT_FINDINGS_SAME;
-	if (known != CKPT_FINDINGS_NOT_KNOWN)
+	if (known == CKPT_FINDINGS_NOT_KNOWN && e->how->take_digest)
+		p->was = was.digest;
+	if (known != CKPT_FINDINGS_NOT_KNOWN || p->was)
 		return 0;
 	rc = ckpt_gather_new(e->before->catalog, at, e->before->files, &p->before);
 	p->compared = !rc;
@@ -697,7 +715,7 @@ static int read_array(struct elements *e, size_t i)
 	}
 	rc = open_pair(e, i, &a, &p);
 	if (!rc)
-		rc = read_pair(e, &p);
+		rc = read_pair(e, i, &p);
 	if (!rc) {
 		e->how->arrays++;
 		rc = tell_pair(e, i, &a, &p);

@@ -79,6 +79,12 @@ struct ckpt_findings_reading {
 	// NULL: nothing is known.
 	enum ckpt_findings_known (*same)(void *arg, size_t now, size_t before);
 	void *same_arg;
+	// The digests of arrays (array_digest.h). Where the one of before has its own, it is not read either. NULL: none are made.
+	void (*take_digest)(void *arg, size_t now,
+			    const uint8_t digest[CKPT_ARRAY_DIGEST_LEN]); // of each that was read to its end
+	bool (*know_digest)(void *arg, size_t now,
+			    uint8_t ret_digest[CKPT_ARRAY_DIGEST_LEN]); // without its elements; false: not known
+	void *digest_arg;
 	// After each part of the elements: bytes since the last call. False: that is enough, -EINTR. NULL: on and on.
 	bool (*go_on)(void *arg, uint64_t bytes);
 	void *arg;

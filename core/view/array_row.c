@@ -1,6 +1,7 @@
 #include "core/view/array_row.h"
 
 #include "core/array/array_format.h"
+#include "core/base/hash.h"
 #include "core/base/json.h"
 #include "core/base/util.h"
 #include "core/record/name.h"
@@ -112,8 +113,17 @@ static int add_piece(struct ckpt_row_text *t, const struct ckpt_piece *p, unsign
 	return rc ? rc : add_plain(t, "}");
 }
 
+static const char *digest_of(const struct ckpt_catalog_array *a, char hex[2 * CKPT_ARRAY_DIGEST_LEN + 1])
+{
+	if (!a->digest)
+		return NULL;
+	ckpt_hex(a->digest, CKPT_ARRAY_DIGEST_LEN, hex);
+	return hex;
+}
+
 int ckpt_array_row_text(const struct ckpt_catalog *c, size_t i, struct ckpt_row_text *t)
 {
+	char hex[2 * CKPT_ARRAY_DIGEST_LEN + 1];
 	struct ckpt_catalog_array a;
 	int rc;
 
@@ -141,6 +151,8 @@ int ckpt_array_row_text(const struct ckpt_catalog *c, size_t i, struct ckpt_row_
 	}
 	if (!rc)
 		rc = add_string(t, "], \"why\": ", a.why);
+	if (!rc)
+		rc = add_string(t, ", \"digest\": ", digest_of(&a, hex));
 	return rc ? rc : add_plain(t, "}");
 }
 
@@ -192,11 +204,12 @@ static json_t *numbers(const uint64_t *list, unsigned count)
 
 json_t *ckpt_array_head(const struct ckpt_catalog *c, size_t i)
 {
+	char hex[2 * CKPT_ARRAY_DIGEST_LEN + 1];
 	struct ckpt_catalog_array a;
 
 	ckpt_catalog_get(c, i, &a);
-	return json_pack("{s:o, s:o, s:s?, s:o, s:I, s:s, s:I, s:s?}", "name", text(a.name), "tree", text(a.tree),
+	return json_pack("{s:o, s:o, s:s?, s:o, s:I, s:s, s:I, s:s?, s:s?}", "name", text(a.name), "tree", text(a.tree),
 			 "dtype", ckpt_dtype_numpy(a.dtype), "shape", numbers(a.shape, a.ndim), "bytes",
 			 (json_int_t)ckpt_array_bytes(&a), "format", a.format, "pieces", (json_int_t)a.pieces, "why",
-			 a.why);
+			 a.why, "digest", digest_of(&a, hex));
 }

@@ -1,10 +1,11 @@
 // An array of a catalog as JSON, with the fields that `ckptfs arrays --json` and .arrays/index.json promise:
 //
 //	{"name", "tree", "dtype", "shape", "bytes", "format", "pieces": [{"file", "offset", "bytes", "start", "extent"[, "codecs"]}],
-//	 "why"}
+//	 "why", "digest"}
 //
 // dtype as ml_dtypes and NumPy name it, null where it is not known; bytes of its elements; why: it cannot be read, or null. A
-// name that is not UTF-8 has U+FFFD where it is not.
+// name that is not UTF-8 has U+FFFD where it is not. digest: of its elements (core/array/array_digest.h), 64 hex digits, or null where nobody has
+// read them.
 //
 // Memory: a row as text takes as much as it is long; as a value, several times as much where the array has many pieces.
 // Threads: any. Nothing blocks. NULL: no memory.

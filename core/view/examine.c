@@ -1,8 +1,10 @@
 #include "core/view/examine.h"
 
+#include "core/array/array_digest.h"
 #include "core/array/findings.h"
 #include "core/base/json.h"
 #include "core/base/util.h"
+#include "core/cold/chunk.h"
 #include "core/step/store.h"
 #include "core/view/step_arrays.h"
 
@@ -59,6 +61,7 @@ struct cursor {
 struct sides {
 	const struct ckpt_catalog *now, *before;
 	struct cursor is, was;
+	struct ckpt_step_arrays *arrays; // of now
 };
 
 // Before the chunk that begins at the offset. False: none does, or the file is not sealed.
@@ -142,6 +145,68 @@ static enum ckpt_findings_known same(void *arg, size_t now, size_t before)
 			return known;
 	}
 	return CKPT_FINDINGS_SAME;
+}
+
+// --- Digests ------------------------------------------------------------------------------------------------------------
+
+// The bytes of the piece are the elements, in their order.
+static bool is_plain(const struct ckpt_catalog_array *a, const struct ckpt_piece *p)
+{
+	uint64_t bytes = ckpt_dtype_width(a->dtype);
+
+	if (a->big_endian || p->data || p->codecs[0] || p->first || ckpt_dtype_bits(a->dtype) < 8)
+		return false;
+	for (unsigned i = a->ndim; i-- > 0;) {
+		if (p->extent[i] != a->shape[i] ||
+		    (a->shape[i] > 1 && p->strides[i] != bytes / ckpt_dtype_width(a->dtype)) ||
+		    __builtin_mul_overflow(bytes, a->shape[i], &bytes))
+			return false;
+	}
+	return bytes && bytes == p->bytes;
+}
+
+// Chunks that are the parts that its digest is made of have their SHA-256.
+static bool know_digest(void *arg, size_t now, uint8_t ret_digest[CKPT_ARRAY_DIGEST_LEN])
+{
+	_Static_assert(CKPT_ARRAY_DIGEST_PART == CKPT_CHUNK_BYTES, "an array is cut into the parts of its digest");
+	struct sides *s = arg;
+	struct ckpt_array_digest digest;
+	struct ckpt_catalog_array a;
+	struct ckpt_chunk chunk;
+	struct ckpt_piece p;
+
+	ckpt_catalog_get(s->now, now, &a);
+	if (a.why || a.fill || a.pieces != 1)
+		return false;
+	ckpt_catalog_piece(s->now, now, 0, &p);
+	if (!is_plain(&a, &p) || !seek(&s->is, p.file, p.offset))
+		return false;
+	ckpt_array_digest_begin(&digest, p.bytes);
+	for (uint64_t done = 0; done < p.bytes; done += chunk.bytes) {
+		if (!take(&s->is, &chunk) || chunk.bytes != MIN(p.bytes - done, CKPT_ARRAY_DIGEST_PART))
+			return false;
+		ckpt_array_digest_add_part(&digest, chunk.id);
+	}
+	ckpt_array_digest_end(&digest, ret_digest);
+	return true;
+}
+
+// There may be no room for it: then the array has none.
+static void take_digest(void *arg, size_t now, const uint8_t digest[CKPT_ARRAY_DIGEST_LEN])
+{
+	struct sides *s = arg;
+
+	(void)ckpt_step_arrays_set_digest(s->arrays, now, digest);
+}
+
+// Of those whose elements need not be read.
+static void take_known_digests(struct sides *s)
+{
+	uint8_t digest[CKPT_ARRAY_DIGEST_LEN];
+
+	for (size_t i = 0; i < ckpt_catalog_count(s->now); i++)
+		if (know_digest(s, i, digest))
+			take_digest(s, i, digest);
 }
 
 // --- Words --------------------------------------------------------------------------------------------------------------
@@ -258,11 +323,17 @@ static uint64_t bytes_max(const struct ckpt_manifest *m)
 	return READ_BASE + READ_TIMES * MIN(bytes, UINT64_MAX / READ_TIMES / 2);
 }
 
-static int find_all(const struct ckpt_examine *how, const struct ckpt_findings_side *now,
-		    const struct ckpt_findings_side *before, struct ckpt_findings *f, uint64_t *ret_not_read)
+static int find_all(const struct ckpt_examine *how, struct ckpt_step_arrays *arrays,
+		    const struct ckpt_findings_side *now, const struct ckpt_findings_side *before,
+		    struct ckpt_findings *f, uint64_t *ret_not_read)
 {
-	struct sides sides = {.now = now->catalog, .is = {.m = how->m}};
-	struct ckpt_findings_reading reading = {.go_on = how->go_on, .arg = how->arg, .bytes_max = bytes_max(how->m)};
+	struct sides sides = {.now = now->catalog, .is = {.m = how->m}, .arrays = arrays};
+	struct ckpt_findings_reading reading = {.go_on = how->go_on,
+						.arg = how->arg,
+						.bytes_max = bytes_max(how->m),
+						.take_digest = take_digest,
+						.know_digest = know_digest,
+						.digest_arg = &sides};
 	int rc = ckpt_findings_of_headers(f, now);
 
 	if (!rc && before)
@@ -275,6 +346,8 @@ static int find_all(const struct ckpt_examine *how, const struct ckpt_findings_s
 	}
 	if (!rc && how->elements)
 		rc = ckpt_findings_of_elements(f, now, before, &reading);
+	if (!rc && !how->elements)
+		take_known_digests(&sides);
 	*ret_not_read = reading.not_read;
 	return rc;
 }
@@ -306,7 +379,7 @@ int ckpt_examine(const struct ckpt_examine *how, struct ckpt_examined *ret)
 			before = side_of(how->before, arrays_before);
 	}
 	if (rc != -ENOMEM && rc != -EINTR)
-		rc = find_all(how, &now, arrays_before ? &before : NULL, &found, &not_read);
+		rc = find_all(how, arrays, &now, arrays_before ? &before : NULL, &found, &not_read);
 	if (!rc && (ckpt_catalog_count(now.catalog) || found.count))
 		rc = put_into_words(&found, ckpt_catalog_count(now.catalog), how->elements, not_read, ret);
 	if (!rc && ckpt_catalog_count(now.catalog))

@@ -19,6 +19,7 @@ struct ckpt_step_arrays {
 	bool stored;                             // the catalog is that of the manifest
 	struct ckpt_catalog_stop *stop;          // while it is read; else NULL
 	const struct ckpt_step_changed *changed; // NULL: nothing is
+	bool digests;                            // but for digests
 };
 
 struct open_file {
@@ -367,13 +368,23 @@ static bool take_catalog(struct ckpt_step_arrays *a)
 	return !rc;
 }
 
-int ckpt_step_arrays_encode(const struct ckpt_step_arrays *a, void **ret_bytes, size_t *ret_len)
+int ckpt_step_arrays_set_digest(struct ckpt_step_arrays *a, size_t i, const uint8_t digest[CKPT_ARRAY_DIGEST_LEN])
+{
+	a->digests = true;
+	return ckpt_catalog_set_digest(a->catalog, i, digest);
+}
+
+int ckpt_step_arrays_encode(struct ckpt_step_arrays *a, void **ret_bytes, size_t *ret_len)
 {
 	CLEANUP_FREE void *bytes = NULL;
 	struct ckpt_catalog *again;
-	int rc = a->stored ? -EFBIG : ckpt_catalog_encode(a->catalog, &bytes, ret_len);
+	int rc = a->stored && !a->digests ? -EFBIG : ckpt_catalog_encode(a->catalog, &bytes, ret_len);
 
 	*ret_bytes = NULL;
+	if (rc == -EFBIG && a->digests && !a->stored) {
+		ckpt_catalog_forget_digests(a->catalog);
+		rc = ckpt_catalog_encode(a->catalog, &bytes, ret_len);
+	}
 	if (!rc)
 		rc = decode(a->m, bytes, *ret_len, &again); // what cannot be read back is not kept
 	if (rc)

@@ -40,9 +40,12 @@ struct ckpt_step_changed {
 // The same of that version, from its files. changed lives as long as the arrays.
 int ckpt_step_arrays_read_changed(struct ckpt_step *step, struct ckpt_manifest *m, const char *path,
 				  const struct ckpt_step_changed *changed, struct ckpt_step_arrays **ret_arrays);
-// For the manifest (core/array/catalog_encode.h), malloc'ed. NULL: the manifest has it, it is too large to be kept, or it could not be read back.
+// The digest of an array (core/array/array_digest.h): the catalog that the manifest has is encoded again then. 0, -ENOMEM, -EFBIG.
+int ckpt_step_arrays_set_digest(struct ckpt_step_arrays *a, size_t i, const uint8_t digest[CKPT_ARRAY_DIGEST_LEN]);
+// For the manifest (core/array/catalog_encode.h), malloc'ed; without digests if it would be too large with them. NULL: the manifest has it, it is too
+// large to be kept, or it could not be read back.
 // 0, -ENOMEM.
-int ckpt_step_arrays_encode(const struct ckpt_step_arrays *a, void **ret_bytes, size_t *ret_len);
+int ckpt_step_arrays_encode(struct ckpt_step_arrays *a, void **ret_bytes, size_t *ret_len);
 void ckpt_step_arrays_free(struct ckpt_step_arrays *a); // NULL is fine
 
 const struct ckpt_catalog *ckpt_step_arrays_catalog(const struct ckpt_step_arrays *a);

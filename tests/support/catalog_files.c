@@ -254,13 +254,22 @@ static bool same_arrays(const struct ckpt_catalog *a, const struct ckpt_catalog 
 	return same;
 }
 
+static bool same_digest(const struct ckpt_catalog *a, const struct ckpt_catalog *b, size_t i)
+{
+	struct ckpt_catalog_array x, y;
+
+	ckpt_catalog_get(a, i, &x);
+	ckpt_catalog_get(b, i, &y);
+	return x.digest && y.digest ? !memcmp(x.digest, y.digest, CKPT_ARRAY_DIGEST_LEN) : !x.digest && !y.digest;
+}
+
 bool ckpt_same_catalogs(const struct ckpt_catalog *a, const struct ckpt_catalog *b)
 {
 	bool same = ckpt_catalog_count(a) == ckpt_catalog_count(b) && ckpt_catalog_faults(a) == ckpt_catalog_faults(b);
 	struct ckpt_catalog_fault f, g;
 
 	for (size_t i = 0; i < ckpt_catalog_count(a) && same; i++)
-		same = same_arrays(a, b, i);
+		same = same_arrays(a, b, i) && same_digest(a, b, i);
 	for (size_t i = 0; i < ckpt_catalog_faults(a) && same; i++) {
 		ckpt_catalog_fault(a, i, &f);
 		ckpt_catalog_fault(b, i, &g);

@@ -125,7 +125,7 @@ START_TEST(a_row_has_every_field)
 			 "\"shape\": [2, 3], \"bytes\": 24, \"format\": \"test\", \"pieces\": ["
 			 "{\"file\": \"a\", \"offset\": 7, \"bytes\": 12, \"start\": [1, 0], \"extent\": [1, 3]}, "
 			 "{\"file\": \"a\", \"offset\": 7, \"bytes\": 12, \"start\": [1, 0], \"extent\": [1, 3], "
-			 "\"codecs\": [\"crc32c\", \"zstd\"]}], \"why\": \"of \\\"no\\\" use\"}");
+			 "\"codecs\": [\"crc32c\", \"zstd\"]}], \"why\": \"of \\\"no\\\" use\", \"digest\": null}");
 	ckpt_row_text_done(&t);
 	row = ckpt_array_row(c, 0);
 	head = ckpt_array_head(c, 0);

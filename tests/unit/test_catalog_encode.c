@@ -159,7 +159,34 @@ START_TEST(ten_thousand_arrays_are_a_few_bytes_each)
 }
 END_TEST
 
+START_TEST(digests_come_back_for_the_arrays_that_have_one)
+{
+	struct ckpt_catalog_reading r = reading("a.zarr");
+	struct ckpt_catalog_array a;
+	uint8_t digest[CKPT_ARRAY_DIGEST_LEN] = {1, 2, 3};
+
+	for (unsigned i = 0; i < 5; i++)
+		add(&r, (char[]){(char)('a' + i), '\0'}, CKPT_DTYPE_U8, 0, NULL);
+	ck_ok(ckpt_catalog_end(c));
+	ck_ok(ckpt_catalog_set_digest(c, 3, digest));
+	digest[31] = 9;
+	ck_ok(ckpt_catalog_set_digest(c, 1, digest));
+	round_trip();
+	for (unsigned i = 0; i < 5; i++) {
+		ckpt_catalog_get(again, i, &a);
+		ck_assert((a.digest != NULL) == (i == 1 || i == 3));
+	}
+	ckpt_catalog_get(again, 1, &a);
+	ck_assert_mem_eq(a.digest, digest, sizeof(digest));
+	ckpt_catalog_forget_digests(c);
+	ckpt_catalog_get(c, 1, &a);
+	ck_assert_ptr_null(a.digest);
+}
+END_TEST
+
 // --- What is refused ----------------------------------------------------------------------------------------------------
+
+static unsigned form = CKPT_CATALOG_FORM;
 
 static int decode_plain(const void *plain, size_t plain_len)
 {
@@ -172,7 +199,7 @@ static int decode_plain(const void *plain, size_t plain_len)
 	ck_ok(ckpt_zstd_encode(z, CKPT_ZSTD_FAST, plain, (uint32_t)plain_len, stored + FORM_HEAD,
 			       (uint32_t)plain_len + 1024, &n));
 	ckpt_zstd_free(z);
-	ckpt_put32(stored + FORM_VERSION, CKPT_CATALOG_FORM);
+	ckpt_put32(stored + FORM_VERSION, form);
 	ckpt_put32(stored + FORM_PLAIN, (uint32_t)plain_len);
 	ckpt_catalog_free(TAKE_PTR(again));
 	rc = ckpt_catalog_decode(stored, FORM_HEAD + n, &again);
@@ -200,7 +227,7 @@ START_TEST(each_field_is_checked)
 	ck_assert_int_eq(PLAIN(WORDS "\1\0\1x\0\0\6\0\1\3\0\0"), -ENOTSUP);          // a format that is not known
 	ck_assert_int_eq(PLAIN(WORDS "\1\0\1x\1\3\6\0\1\3\0\0"), -EBADMSG);          // no such reason
 	ck_assert_int_eq(PLAIN(WORDS "\1\0\1x\1\0\x7f\0\1\3\0\0"), -EBADMSG);        // dtype
-	ck_assert_int_eq(PLAIN(WORDS "\1\0\1x\1\0\6\4\1\3\0\0"), -EBADMSG);          // bits
+	ck_assert_int_eq(PLAIN(WORDS "\1\0\1x\1\0\6\x08\1\3\0\0"), -EBADMSG);        // bits
 	ck_assert_int_eq(PLAIN(WORDS "\1\0\1x\1\0\6\0\41\3\0\0"), -EBADMSG);         // dimensions
 	ck_assert_int_eq(PLAIN(WORDS "\1\0\1x\1\0\0\2\1\3\0\0"), -EBADMSG);          // a fill without a type
 	ck_assert_int_eq(PLAIN(WORDS "\1\0\1x\1\0\6\0\2\xff\xff\xff\xff\xff\xff\xff\xff\x7f\4\0\0"), -EBADMSG);
@@ -215,6 +242,27 @@ START_TEST(each_field_is_checked)
 }
 END_TEST
 
+#define DIGEST "0123456789abcdef0123456789abcdef"
+
+// Stores have catalogs of form 1.
+START_TEST(the_form_before_has_no_digests_and_is_read)
+{
+	struct ckpt_catalog_array a;
+
+	ck_ok(PLAIN(WORDS "\1\0\1x\1\0\6\4\1\3" DIGEST "\1\3\0\0\0"));
+	ckpt_catalog_get(again, 0, &a);
+	ck_assert(a.digest && !memcmp(a.digest, DIGEST, CKPT_ARRAY_DIGEST_LEN));
+	ck_assert_int_eq(PLAIN(WORDS "\1\0\1x\1\0\6\4\1\3"
+				     "0123456789abcdef0123456789abcde"),
+			 -EBADMSG); // it ends early
+	form = CKPT_CATALOG_FORM_PLAIN;
+	ck_ok(PLAIN(WORDS ARRAY "\3\1\3\0\0\0"));
+	ckpt_catalog_get(again, 0, &a);
+	ck_assert_ptr_null(a.digest);
+	ck_assert_int_eq(PLAIN(WORDS "\1\0\1x\1\0\6\4\1\3" DIGEST "\1\3\0\0\0"), -EBADMSG);
+}
+END_TEST
+
 START_TEST(another_form_is_told_from_damage)
 {
 	(void)reading("a");
@@ -222,7 +270,7 @@ START_TEST(another_form_is_told_from_damage)
 	ckpt_put32((uint8_t *)bytes + FORM_VERSION, CKPT_CATALOG_FORM + 1);
 	ckpt_catalog_free(TAKE_PTR(again));
 	ck_assert_int_eq(ckpt_catalog_decode(bytes, len, &again), -ENOTSUP);
-	ckpt_put32((uint8_t *)bytes + FORM_VERSION, CKPT_CATALOG_FORM - 1);
+	ckpt_put32((uint8_t *)bytes + FORM_VERSION, 0);
 	ck_assert_int_eq(ckpt_catalog_decode(bytes, len, &again), -ENOTSUP);
 	ckpt_put32((uint8_t *)bytes + FORM_VERSION, CKPT_CATALOG_FORM);
 	ckpt_put32((uint8_t *)bytes + FORM_PLAIN, CKPT_CATALOG_PLAIN_MAX + 1);
@@ -270,6 +318,8 @@ int main(void)
 	tcase_add_test(t, faults_and_names_that_repeat_come_back);
 	tcase_add_test(t, ten_thousand_arrays_are_a_few_bytes_each);
 	tcase_add_test(t, each_field_is_checked);
+	tcase_add_test(t, digests_come_back_for_the_arrays_that_have_one);
+	tcase_add_test(t, the_form_before_has_no_digests_and_is_read);
 	tcase_add_test(t, another_form_is_told_from_damage);
 	tcase_add_test(t, without_memory_nothing_is_made);
 	suite_add_tcase(suite, t);

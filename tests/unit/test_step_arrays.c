@@ -176,7 +176,7 @@ START_TEST(damage_is_told_once_and_the_files_are_read)
 	ck_assert_uint_eq(lines(), 3);
 	keep(step, "a.npy", BYTES);
 	check_array(step, "kept");
-	keep_bytes(step, "\2\0\0\0\3\0\0\0of a newer form", 23);
+	keep_bytes(step, "\3\0\0\0\3\0\0\0of a newer form", 23);
 	check_array(step, "a");
 	ck_assert_uint_eq(lines(), 3);
 	ckpt_step_unref(step);
