@@ -6,6 +6,7 @@ import json
 import mmap
 import os
 import random
+import subprocess
 
 import ml_dtypes
 import numpy as np
@@ -217,6 +218,29 @@ def test_names_that_come_twice_have_their_tree(top, commit):
     assert np.load(view / "b.safetensors%3Aw.npy").tolist() == [1.0] * 4
     assert sorted(load_file(view / "model.safetensors")) == ["a.safetensors:w", "b.safetensors:w", "v"]
     assert walk(top / ".views/only=a.*:w") == ["model.safetensors", "w.npy"]
+
+
+def test_cat_without_a_mount_has_the_bytes_of_the_mount(top, mount, store, commit, ckptfs):
+    write(top)
+    trees.write(top / "few.json", json.dumps(["model.layers.*.weight"]).encode())
+    commit(top)
+    views = ("dtype=bf16", "shard=2of3,axis=0,prefix=part.", "only=@few.json", "only=model.**,not=**.bias")
+    places = [".arrays", *(f".views/{view}" for view in views)]
+    want = {f"{place}/{path}": (top / place / path).read_bytes() for place in places for path in walk(top / place)}
+    assert len(want) > 20 and all(any(path.startswith(f"{place}/") for path in want) for place in places)
+    step = top.name
+    mount.umount()
+
+    def cat(*words):
+        return subprocess.run([ckptfs.path, "cat", store, *words], capture_output=True)
+
+    for i, (path, content) in enumerate(want.items()):
+        done = cat(step, path) if i % 2 else cat(f"{step}/{path}")
+        assert (done.returncode, done.stdout == content) == (0, True), (path, done.stderr)
+    for path, word in [(".views/dtype=f17/x.npy", b"dtype"), (".views/dtype=bf16/no.npy", b"no array of the view"), (".views/dtype=bf16", b"is a directory"),
+                       (".views", b"is a directory"), (".arrays/no.npy", b"no array has this path")]:  # fmt: skip
+        done = cat(step, path)
+        assert (done.returncode, done.stdout) == (1, b"") and word in done.stderr, (path, done.stderr)
 
 
 # --- Reading ------------------------------------------------------------------------------------------------------------------
