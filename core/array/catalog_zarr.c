@@ -7,7 +7,7 @@
 //	            sharding_indexed alone, whose file has chunks of its own and an index of them: offset and length, u64 each,
 //	            both 2^64 - 1 where there is none
 //
-// An array is called like its directory, from the step on; one that is the step itself is called ".".
+// Its directories are read by catalog_zarr_folder.c.
 #include "core/array/catalog_zarr.h"
 
 #include "core/array/array_format.h"
@@ -528,6 +528,16 @@ static int take_dtype2(struct reading *r, const json_t *json)
 	return 0;
 }
 
+// null is no element: its writer may have promised to leave out no chunk.
+static int leave_gaps(struct reading *r)
+{
+	int rc = r->place->is_whole ? r->place->is_whole(r->place->arg) : 0;
+
+	if (rc > 0)
+		r->entry.fill = NULL;
+	return MIN(rc, 0);
+}
+
 static int read_version2(struct reading *r, const json_t *json)
 {
 	const json_t *compressor = json_object_get(json, "compressor"), *filters = json_object_get(json, "filters");
@@ -553,6 +563,8 @@ static int read_version2(struct reading *r, const json_t *json)
 		rc = id ? add_codec(r, id) : refuse(r, "compressor");
 	r->separator = separator && *separator == '/' ? '/' : '.';
 	take_fill(r, json_object_get(json, "fill_value"));
+	if (!rc && !r->codec_count && json_is_null(json_object_get(json, "fill_value")))
+		rc = leave_gaps(r);
 	return rc ? rc : add_array(r);
 }
 
@@ -620,77 +632,3 @@ int ckpt_catalog_read_zarr(struct ckpt_catalog_reading *catalog, int version, co
 	json_decref(json);
 	return rc == LISTED ? 0 : rc;
 }
-
-// --- Directories ------------------------------------------------------------------------------------------------------
-
-struct directory {
-	const struct ckpt_catalog_files *files;
-	const char *path;
-	size_t len; // of the path with its slash
-	int (*fn)(void *fn_arg, const char *key, const struct ckpt_zarr_value *value);
-	void *fn_arg;
-};
-
-static int take_file(void *arg, const char *path, uint64_t bytes)
-{
-	const struct directory *d = arg;
-
-	return strlen(path) <= d->len
-		       ? 0
-		       : d->fn(d->fn_arg, path + d->len, &(struct ckpt_zarr_value){path, 0, bytes, NULL});
-}
-
-static int each_file(void *arg, int (*fn)(void *, const char *, const struct ckpt_zarr_value *), void *fn_arg)
-{
-	struct directory *d = arg;
-
-	d->fn = fn;
-	d->fn_arg = fn_arg;
-	return d->files->each(d->files->arg, d->path, take_file, d);
-}
-
-static int read_directory(struct ckpt_catalog_reading *r, int version)
-{
-	CLEANUP_FREE char *dir = strndup(r->path, r->dir_len);
-	CLEANUP_FREE char *json = NULL;
-	struct directory d = {.files = r->files, .path = dir, .len = r->dir_len ? r->dir_len + 1 : 0};
-	struct ckpt_zarr_place place = {.tree = ".", .each = each_file, .arg = &d};
-	int rc;
-
-	if (!dir)
-		return -ENOMEM;
-	if (r->source.bytes > JSON_BYTES_MAX)
-		return ckpt_catalog_refuse(r, "JSON", "it is longer than %u bytes", JSON_BYTES_MAX);
-	json = malloc((size_t)r->source.bytes + 1);
-	rc = json ? ckpt_source_read(&r->source, 0, json, (size_t)r->source.bytes) : -ENOMEM;
-	if (rc)
-		return rc;
-	place.name = *dir ? dir : ".";
-	place.format = version == 2 ? "zarr2" : "zarr3";
-	place.json = json;
-	place.json_len = (size_t)r->source.bytes;
-	return ckpt_catalog_read_zarr(r, version, &place);
-}
-
-static int read_zarr2(struct ckpt_catalog_reading *r)
-{
-	return read_directory(r, 2);
-}
-
-static int read_zarr3(struct ckpt_catalog_reading *r)
-{
-	return read_directory(r, 3);
-}
-
-static bool is_zarr2(const struct ckpt_catalog_reading *r)
-{
-	return !strcmp(r->base, ".zarray");
-}
-
-static bool is_zarr3(const struct ckpt_catalog_reading *r)
-{
-	return !strcmp(r->base, "zarr.json");
-}
-
-const struct ckpt_catalog_format ckpt_catalog_zarr2 = {"zarr2", is_zarr2, read_zarr2};
-const struct ckpt_catalog_format ckpt_catalog_zarr3 = {"zarr3", is_zarr3, read_zarr3};

@@ -19,6 +19,9 @@ struct ckpt_zarr_place {
 	bool is_inside;
 	// Some of its chunks are elsewhere: what is not here is a gap, not the fill value.
 	bool is_part;
+	// 1: its writer leaves out no chunk, and a missing one is a gap; 0; or an error. It is asked of arrays whose fill value is null.
+	// NULL: 0.
+	int (*is_whole)(void *arg);
 	// Calls fn for each key below the array, in any order, without the array's own part of it; ends with what it answers
 	// unless 0.
 	int (*each)(void *arg, int (*fn)(void *fn_arg, const char *key, const struct ckpt_zarr_value *value),
