@@ -123,6 +123,7 @@ def test_leaves_of_a_template_say_kind_and_dtype(package, found):
     assert got["one"].dtype == np.float64 and got["one"] == 3.5 and (got["epoch"], got["more"]) == (7, ["text"])
     assert found.load({"net.w": None, "ids": None}, dtype="float16").arrays["net.w"].dtype == np.float16
     assert found.load({"ids": None}, dtype="float16").arrays["ids"].dtype == np.int32
+    assert found.load({"one": None}, dtype="float32").arrays["one"].dtype == np.float32
     with pytest.raises(package.Error, match="TREE:NAME"):
         found.load({"half": None})
 

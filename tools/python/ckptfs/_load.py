@@ -58,7 +58,7 @@ def torch_type(name: str) -> Any:
 
 def is_floating(name: Optional[str]) -> bool:
     """The types that the library casts: float16 to float64, bfloat16, and the 8-bit floats but for scales."""
-    return name is not None and name.startswith(("float", "bfloat")) and not name.startswith(("float8_e8m0", "float4", "float6"))
+    return name is not None and name.startswith(("float", "bfloat")) and not name.startswith(("float8_e8m0", "float4_", "float6_"))
 
 
 # --- Requests ---------------------------------------------------------------------------------------------------------
