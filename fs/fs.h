@@ -22,6 +22,7 @@
 //   decider   whether a step is to be saved              status    status.json; metrics
 //   client    what /proc says of the caller              end       how it ends in time
 //   verbs     what the command line asks of a mount      listener  the socket that it asks by
+//   verbs_session  those on unfinished saves             verbs_answer  what they answer
 //   limit     whether more may be written
 //   notify    words to the service manager               abilities  what can be made use of here
 //   hook      the program that is run after commits
