@@ -4,29 +4,10 @@ A row names the place, FILE:FUNCTION, and which words of that function become wh
 matter how lines are broken, what comments say, or where in its file the function stands.
 """
 
-import dataclasses
-
+import by_hand_mount
 import source
 from mistake import Mistake, Wrong
-
-
-@dataclasses.dataclass
-class Row:
-    name: str
-    where: str  # FILE:FUNCTION
-    old: str    # its tokens stand there exactly once
-    new: str
-    suites: tuple  # tried in this order until one fails; FILE::TEST is one test of a pytest file
-
-
-CRASH = "crash_test_commit"
-FAULTS = "test_commit_faults"
-CRASH_GC = "crash_test_gc"
-DELETE_FAULTS = "test_delete_faults"
-AMEND_FAULTS = "test_amend_faults"
-GC_FAULTS = "test_gc_faults"
-SHARED = ("test_shared", "test_shared_random", "test_shared_store", "test_shared_drop")
-MODEL_PUSH, MODEL_ORDER, MODEL_PULL, MODEL_AMEND = (f"test_model_{name}" for name in ("push", "order", "pull", "amend"))
+from row import AMEND_FAULTS, CRASH, CRASH_GC, DELETE_FAULTS, FAULTS, GC_FAULTS, MODEL_AMEND, MODEL_ORDER, MODEL_PULL, MODEL_PUSH, SHARED, Row
 
 TABLE = [
     Row("failed-fsync-retried", "core/save/attempt_sync.c:sync_path",
@@ -531,160 +512,6 @@ TABLE = [
     Row("limit-refuses-what-makes-room", "fs/limit.c:ends_step",
         "node_is_top(dir)", "!dir", ("test_fs_limit::test_a_commit_works_and_makes_room_at_once",)),
 
-    # Rules of the contract: what is staged
-    Row("run-folder-stays-hidden", "fs/unstage.c:unstage_is_shown_by",
-        "!names_step(fs, dir, name, &shown) && shown", "false", ("test_fs_run_folder::test_a_step_that_is_made_in_it_shows_a_run_s_folder",)),
-    Row("part-of-a-step-shows-a-run", "fs/unstage.c:unstage_is_shown_by",
-        "|| is_part_of(name, is.name)", "", ("test_fs_run_folder::test_directories_that_belong_to_a_step_show_nothing",)),
-    Row("run-with-a-log-becomes-a-step", "fs/complete.c:look_for_log",
-        "ckpt_tracker_is_log(name)", "!name", ("test_fs_commit_rename::test_a_folder_that_is_a_run_s_stays_plain_under_a_step_s_name",)),
-    Row("folder-of-several-saves-becomes-a-step", "fs/one_save.c:look_at",
-        "(made && made < l->since_ns) || ns_of(stx->stx_mtime) < l->since_ns", "false && made",
-        ("test_fs_profiles::test_a_folder_with_files_of_another_process_or_of_another_time_stays_plain",)),
-    Row("unfinished-step-forgets-that-it-was-interrupted", "core/save/stage_restart.c:restart_all",
-        "mark_found(steps[i]);", "", ("test_stage_restart",)),
-    Row("look-goes-on-with-what-a-commit-freed", "core/save/stage.c:ckpt_stage_forget",
-        "&& !staged->still_used", "", ("test_looker",)),
-    Row("older-of-two-sessions-is-staged", "core/save/stage_restart.c:by_name_and_age",
-        "(ckpt_staging_of(x)->began_ns < ckpt_staging_of(y)->began_ns) - (ckpt_staging_of(x)->began_ns > ckpt_staging_of(y)->began_ns)", "(ckpt_staging_of(x)->began_ns > ckpt_staging_of(y)->began_ns) - (ckpt_staging_of(x)->began_ns < ckpt_staging_of(y)->began_ns)", ("test_stage_restart",)),
-    Row("name-is-taken-from-who-still-writes", "core/save/stage_restart.c:is_idle_locked",
-        "!ckpt_staging_of(step)->writers &&", "", ("test_stage_restart",)),
-    Row("left-over-expires-though-nothing-replaced-it", "core/save/stage_usage.c:supersedes",
-        "committed_ns > changed_ns &&", "", ("test_stage_restart",)),
-
-    # What completes a step
-    Row("empty-marker-of-a-shell-completes", "fs/marker.c:marker_flush",
-        "&& !is_about_to_be_written(h, tid)", "", ("test_fs_commit_rules::test_shells_complete_a_step",)),
-    Row("event-without-array-data", "fs/complete.c:check_arrays",
-        "rc == 1 ? 0 : rc ? rc : -ENOENT", "MIN(rc, 0)", ("test_fs_profiles::test_without_array_data_no_event_counts",)),
-    Row("copy-is-a-save", "fs/complete.c:unfinished",
-        "!__atomic_load_n(&ckpt_staging_of(step)->copied, __ATOMIC_RELAXED)", "true", ("test_fs_profiles::test_a_tree_that_is_copied_with_its_times_is_no_save",)),
-    Row("copiers-last-file-completes", "fs/complete.c:complete_is_copier",
-        "ckpt_profile_is_copier(comm)", "false", ("test_fs_profiles",)),
-    Row("fresh-copy-is-claimed", "core/save/looker.c:facts_of",
-        "|| __atomic_load_n(&ckpt_staging_of(step)->copied, __ATOMIC_RELAXED)", "", ("test_fs_copies::test_no_profile_claims_a_tree_that_is_copied_with_its_times",)),
-    Row("end-of-sftp-server-is-the-copy-s", "core/save/makers.c:state_of",
-        "!is_whole_copier(m->process)", "false", ("test_fs_copies::test_no_profile_claims_a_copy_and_how_its_copier_ended_is_known_of_some",)),
-    Row("claims-are-not-seen-when-quiet", "core/save/looker.c:claimed_by",
-        "ckpt_profile_see(&seen, name);", "(void)name;", ("test_fs_quiet::test_each_file_that_claims_a_step_does_so_when_it_is_quiet",)),
-    Row("no-arrays-stay-hidden", "core/save/quiet.c:may_be_plain",
-        "!f->is_declared &&", "false &&", ("test_quiet",)),
-    Row("beginning-of-arrays-becomes-plain", "core/save/quiet.c:may_be_plain",
-        "&& !f->has_beginning", "", ("test_quiet",)),
-    Row("interrupted-empty-one-becomes-plain", "core/save/quiet.c:may_be_plain",
-        "(f->has_files || (!f->failed && !f->was_interrupted))", "true", ("test_quiet",)),
-    Row("torn-file-is-no-beginning", "core/save/survey.c:look_at_format",
-        "&& ckpt_name_is_file_step(name);", "&& !name;", ("test_fs_quiet::test_a_killed_writers_step_is_never_listed",)),
-    Row("log-beside-arrays-shows-a-run", "core/save/looker.c:is_run_by_log",
-        "is = !survey.has_arrays &&", "is =", ("test_fs_run_folder::test_other_logs_show_nothing",)),
-    Row("log-below-shows-a-run", "core/save/looker.c:kind_locked",
-        "!slash && (", "(", ("test_fs_run_folder::test_other_logs_show_nothing",)),
-    Row("log-shows-nothing", "core/save/looker.c:look_at_step",
-        "!unstage(l, step, &g, false)", "false", ("test_fs_run_folder::test_a_log_that_is_open_for_five_seconds_shows_a_run_s_folder",)),
-    Row("change-before-unstaging-is-not-seen", "core/save/convert.c:ckpt_unstage_begin",
-        "!unless_touched_ns ||", "true ||", ("test_unstage",)),
-    Row("second-write-shows-nothing", "fs/unstage.c:was_saved_by",
-        "use->saved_by == process &&", "false &&", ("test_fs_run_folder::test_a_file_that_is_written_again_shows_a_run_s_folder",)),
-    Row("second-write-of-another-counts", "fs/unstage.c:was_saved_by",
-        "use->saved_by == process &&", "", ("test_fs_run_folder::test_other_files_that_are_written_again_show_nothing",)),
-    Row("second-write-below-counts", "fs/unstage.c:top_with",
-        "&& n->names->parent->step == step", "", ("test_fs_run_folder::test_other_files_that_are_written_again_show_nothing",)),
-    Row("second-write-of-what-was-cut-off-counts", "fs/unstage.c:is_whole_array",
-        "!ckpt_format_check(fd, name) &&", "", ("test_fs_run_folder::test_other_files_that_are_written_again_show_nothing",)),
-    Row("claimed-step-is-a-run", "fs/unstage.c:unstage_by_second_write",
-        "!is_claimed(fs, top) &&", "", ("test_fs_run_folder::test_other_files_that_are_written_again_show_nothing",)),
-    Row("run-is-shown-with-an-open-file", "fs/unstage.c:unstage_by_second_write",
-        "&& !node_any_written_below(fs, top, NULL, NULL)", "", ("test_fs_run_folder::test_other_files_that_are_written_again_show_nothing",)),
-    Row("first-arrays-stay-plain", "fs/restage.c:had_no_arrays",
-        "> 0", "> 99", ("test_fs_no_arrays::test_the_first_array_file_makes_a_staged_step_of_it_again",)),
-    Row("restaged-looks-like-a-copy", "core/save/convert.c:fill_restaged",
-        "staged->began_ns = strtoll(text, NULL, 10);", "", ("test_unstage",)),
-    Row("restaged-is-plain-after-a-crash", "core/save/convert.c:fill_restaged",
-        "staged->by_client = true;", "staged->from_plain = true;", ("test_fs_no_arrays::test_it_is_what_it_was_after_the_end_of_its_daemon",)),
-    Row("text-is-array-data", "core/array/data.c:is_text",
-        "at == l->len ||", "false &&", ("test_data",)),
-    Row("any-file-is-array-data", "core/array/data.c:is_large",
-        "CKPT_DATA_LARGE_BYTES", "0", ("test_data",)),
-    Row("stopped-writer-is-not-waited-for", "core/save/quiet.c:obstacle",
-        "if (f->stopped)", "if (0)", ("test_quiet",)),
-    Row("files-of-two-attempts-are-one-step", "core/save/quiet.c:obstacle",
-        "if (mixes_attempts(f))", "if (0)", ("test_quiet",)),
-    Row("cut-off-file-completes", "core/save/quiet.c:obstacle",
-        "if (f->is_cut)", "if (0)", ("test_quiet",)),
-    Row("failed-writer-is-forgotten", "core/save/quiet.c:ckpt_quiet_decide",
-        "f->failed && !is_whole(f)", "false", ("test_quiet",)),
-    Row("step-that-lacks-a-file-is-as-fast", "core/save/quiet.c:is_whole",
-        "!f->lacks_file &&", "", ("test_quiet",)),
-    Row("end-that-nobody-knows-is-a-good-one", "core/save/quiet.c:units",
-        "f->is_claimed || f->unknown", "f->is_claimed", ("test_quiet",)),
-    Row("empty-file-is-never-whole", "core/save/survey.c:look_at_format",
-        "ckpt_name_is_file_step(name) ? -EINVAL : 0", "-EINVAL", ("test_fs_quiet::test_an_empty_file_is_whole",)),
-    Row("empty-array-file-is-whole", "core/save/survey.c:look_at_format",
-        "ckpt_name_is_file_step(name) ? -EINVAL : 0", "0", ("test_fs_quiet::test_an_empty_file_is_whole",)),
-    Row("later-additions-are-awaited", "core/save/neighbour.c:compare_file",
-        "is_array(c, in, index, path) != (in == c->now)", "false", ("test_fs_quiet::test_a_file_that_was_added_after_its_neighbour",)),
-    Row("number-of-the-neighbour-is-awaited", "core/save/neighbour.c:ckpt_neighbour_rename",
-        "digits && is_number(path, digits, from)", "false && is_number(path, digits, from)", ("test_quiet",)),
-    Row("killed-by-a-signal-is-an-exit", "core/base/process.c:status_of_wait",
-        "WIFSIGNALED(wait)", "wait < 0", ("test_process",)),
-    Row("debugger-stops-nobody", "core/base/process.c:thread_is_stopped",
-        "|| *state == 't'", "", ("test_process",)),
-    Row("zombie-that-we-may-not-read-ended-well", "core/base/process.c:zombie_status",
-        "may_read_end(p->pid) &&", "", ("test_process",)),
-    Row("another-process-of-the-number", "core/base/process.c:find_process_locked",
-        "|| has_ended(p->pidfd)", "", ("test_process",)),
-    Row("file-of-a-killed-writer-joins", "core/save/scan.c:add_file",
-        "ckpt_torn_is(fd, &stx) ||", "", ("test_fs_quiet::test_the_file_that_a_killed_writer_had_open_joins_no_step",)),
-    Row("torn-for-good", "core/step/torn.c:ckpt_torn_is",
-        "&& !memcmp(marked, now, (size_t)n)", "", ("test_stage_writer",)),
-    Row("orderly-end-completes-anything", "core/save/looker.c:complete_at_end",
-        "(ended_well || is_whole) &&", "", ("test_fs_quiet::test_an_orderly_end_completes_what_is_whole",)),
-
-    # Changes of a committed step
-    Row("removed-before-the-pin-comes-back", "core/save/remove_end.c:take_marks",
-        "!is_in(b, by)", "!is_in(b, by) || b->step->version->is.pinned", ("test_remove",)),
-    Row("pinned-file-is-removed", "core/step/removal.c:ckpt_removal_mark_locked",
-        "step->version->is.pinned", "false", ("test_pin",)),
-    Row("write-through-latest-changes-the-newest", "fs/latest_led.c:latest_led_to",
-        "return f &&", "return !f &&", ("test_fs_latest::test_what_is_written_through_the_link_changes_the_step_that_it_led_to_and_no_other",)),
-
-    Row("file-of-a-version-changes-in-place", "fs/copy_up.c:copy_up_is_due",
-        "ckpt_share_is_marked(fd)", "false", ("test_fs_contract::test_ln_of_a_committed_file_references_it",)),
-
-    # Plain files
-    Row("last-words-are-hidden", "fs/draft_end.c:draft_settle",
-        "d->killed && !has_last_words(d)", "d->killed", ("test_fs_trackers::test_the_last_words_of_a_killed_writer_are_shown",)),
-    Row("half-a-tracker-is-last-words", "fs/draft_end.c:has_last_words",
-        "!ckpt_tracker_is_known(d->name) &&", "", ("test_fs_trackers::test_known_trackers_of_a_killed_writer",)),
-    Row("log-waits-for-its-close", "fs/draft_live.c:is_log_locked",
-        "|| (d->written.at_ns && now - d->written.at_ns >= TRACKER_NS)", "", ("test_fs_trackers::test_one_that_stays_open_is_a_log",)),
-    Row("cut-off-file-replaces-a-whole-one", "fs/draft_end.c:draft_settle",
-        "d->replaces || d->short_of_room || !sure", "false", ("test_fs_files::test_an_incomplete_one_never_replaces_a_whole_one",)),
-    Row("emptied-file-is-refused", "fs/draft_end.c:check_format",
-        "rc == -ENODATA ? 0 : rc", "rc", ("test_fs_files",)),
-    Row("swmr-waits-for-its-close", "fs/draft_live.c:do_due",
-        "ckpt_format_is_swmr(d->fd)", "false", ("test_fs_files::test_hdf5_is_live_once_its_superblock_says_swmr",)),
-    Row("memmap-waits-for-its-close", "fs/draft_live.c:is_synced_again_locked",
-        "now - d->synced.at_ns >= SYNCED_NS &&", "false &&", ("test_fs_files::test_one_that_is_synced_again_a_minute_later",)),
-    Row("holes-of-a-step-are-bytes", "fs/attr.c:attr_of_entry",
-        "MIN(raw.st_blocks, ret_attr->st_blocks)", "ret_attr->st_blocks", ("test_fs_files::test_holes_are_told_of",)),
-
-    # Room
-    Row("newest-trash-goes-first", "core/store/room.c:by_age",
-        "(x_ns > y_ns) - (x_ns < y_ns)", "(x_ns < y_ns) - (x_ns > y_ns)", ("test_room",)),
-    Row("trash-limit-takes-the-last-one", "core/store/room.c:ckpt_room_choose",
-        "&& go + 1 < count", "", ("test_room",)),
-    Row("room-is-made-for-what-is-there", "core/store/room.c:look",
-        "ret_want->reserve_bytes += r->expected_bytes", "(void)0", ("test_room",)),
-    Row("one-that-cannot-go-keeps-the-others", "core/store/room.c:free_room",
-        "passed++", "return false", ("test_room",)),
-    Row("full-disk-is-the-kernels-matter", "fs/handle.c:choose_io",
-        "writes && ckpt_room_is_short(*ckpt_room_of(fs->store))", "writes && !fs", ("test_fs_trash::test_a_refused_write_is_tried_again_once_room_was_made",)),
-    Row("what-frees-room-needs-some", "backends/local.c:put_from_spares",
-        "ckpt_is_full(r) && ckpt_spare_drop(l->tmp)", "!r && ckpt_spare_drop(l->tmp)", ("test_spare",)),
-    Row("half-made-spare-counts", "backends/spare.c:is_whole",
-        "(uint64_t)st.st_blocks * 512 >= CKPT_SPARE_BYTES", "true", ("test_spare",)),
-
     # S3
     Row("s3-put-without-its-condition", "backends/s3.c:put_headers",
         "\"if-none-match: *\"", "\"x-amz-meta-none: 1\"", ("test_s3",)),
@@ -876,7 +703,7 @@ TABLE = [
 
 def found(root):
     """All of them, as they apply to the tree at root: one that does not apply any more proves nothing."""
-    return [planned(root, row) for row in TABLE]
+    return [planned(root, row) for row in TABLE + by_hand_mount.TABLE]
 
 
 def planned(root, row):
