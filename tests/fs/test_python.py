@@ -87,6 +87,20 @@ def test_what_is_refused_says_what_to_do(package, where, tmp_path):
 
 
 @mounted_or_not
+def test_a_forked_child_leaves_the_step_to_its_parent(package, where):
+    staged = package.begin(where, 3)
+    trees.write(staged.path / "w", b"x")
+    child = os.fork()
+    if not child:
+        staged.abort()
+        staged._end()
+        os._exit(0)
+    assert os.waitpid(child, 0)[1] == 0
+    staged.commit()
+    assert [(step.name, step.files) for step in package.steps(where)] == [("3", 1)]
+
+
+@mounted_or_not
 def test_what_to_load_and_whether_to_save(package, where):
     assert not package.resolve(where) and package.resolve(where).mode == package.Mode.SCRATCH
     assert package.should_save(where, 10)
@@ -203,6 +217,11 @@ def test_findings(package, mount):
     with package.step(mount.path, 1) as folder:
         np.save(folder / "w.npy", np.array([1, np.nan]))
     assert [f["kind"] for f in package.findings(package.latest(mount.path))] == ["nan"]
+    with pytest.raises(package.Error, match="there is no such step") as refused:
+        package.findings(mount / "77")
+    assert refused.value.errno == errno.ENOENT
+    with pytest.raises(package.Error, match="it is step, commit, timestamp, mtime or tracker"):
+        package.latest(mount.path, by="size")
     assert package.latest(mount.path, healthy=True) != package.latest(mount.path)
     assert package.checks(mount / "1")["healthy"]
 

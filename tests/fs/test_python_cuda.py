@@ -102,6 +102,32 @@ def test_what_is_refused_is_named(package, pool, where):
         cuda.Pool(1 << 20, "tpu")
 
 
+class OnDevice:
+    """An array of CuPy, whose memory is the host's. CUDA's interface has no name for bfloat16."""
+
+    def __init__(self, array, read_only=False):
+        self.array, self.dtype = array, array.dtype
+        self.__cuda_array_interface__ = {"shape": array.shape, "typestr": array.dtype.str, "data": (array.ctypes.data, read_only), "version": 3}
+
+
+def test_arrays_of_cuda_are_saved_by_their_pointers(package, pool, where):
+    saved = {"w": np.arange(12.0).reshape(3, 4), "b": np.arange(5).astype(ml_dtypes.bfloat16), "f": np.arange(5).astype(ml_dtypes.float8_e5m2)}
+    package.cuda.save(pool, {name: OnDevice(array) for name, array in saved.items()}, where, 1)
+    found = package.arrays(where / "1")
+    assert {name: a.dtype for name, a in found.items()} == {name: a.dtype.name for name, a in saved.items()}
+    into = {name: np.zeros_like(array) for name, array in saved.items()}
+    package.cuda.load(pool, {name: OnDevice(array) for name, array in into.items()}, where, 1)
+    assert all(into[name].tobytes() == array.tobytes() for name, array in saved.items())
+
+
+def test_memory_that_is_read_only_is_not_loaded_into(package, pool, where):
+    package.cuda.save(pool, {"w": np.ones(4)}, where, 1)
+    fixed = np.zeros(4)
+    with pytest.raises(ValueError, match="w: it .* no array whose memory can be written to"):
+        package.cuda.load(pool, {"w": OnDevice(fixed, read_only=True)}, where, 1)
+    assert not fixed.any()
+
+
 def test_a_state_with_one_name_twice_is_refused(package, pool, where):
     with pytest.raises(ValueError, match="a.b: two tensors have this name"):
         package.cuda.save(pool, {"a.b": np.ones(1), "a": {"b": np.zeros(1)}}, where, 1)

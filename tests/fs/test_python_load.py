@@ -6,6 +6,7 @@ import logging
 import os
 import subprocess
 import sys
+from typing import Any, NamedTuple
 
 import h5py
 import ml_dtypes
@@ -133,6 +134,19 @@ def test_lists_and_tuples_keep_their_kind(package, mount):
         save_file({f"layers.{i}.w": np.full(2, i, np.float32) for i in range(3)}, folder / "m.safetensors")
     got = package.arrays(mount / "1").load({"layers": [{"w": None}, {"w": None}, {"w": None, "b": None}]}, "ignore_all").arrays
     assert [layer["w"][0] for layer in got["layers"]] == [0, 1, 2] and all(list(layer) == ["w"] for layer in got["layers"])
+
+
+class Adam(NamedTuple):
+    count: Any
+    mu: Any
+    text: str = "x"
+
+
+def test_fields_of_a_named_tuple_are_read(package, mount):
+    with package.step(mount.path, 1) as folder:
+        save_file({"opt.0": np.ones(1), "opt.1": np.ones(2)}, folder / "m.safetensors")
+    got = package.arrays(mount / "1").load({"opt": Adam(np.zeros(1), np.zeros(2))}).arrays["opt"]
+    assert isinstance(got, Adam) and (got.count.tolist(), got.mu.tolist(), got.text) == ([1.0], [1.0, 1.0], "x")
 
 
 def test_memory_of_the_template_is_filled_in_place(found):

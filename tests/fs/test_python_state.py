@@ -80,7 +80,7 @@ def test_a_save_in_the_background_has_the_bytes_at_captured(package, where):
     assert np.array_equal(package.load(where / "7")["model.w"], state()["model"]["w"])
     with pytest.raises(package.Error) as e:
         package.save_async(saved, where / "7").result()
-    assert e.value.errno == errno.EEXIST
+    assert e.value.errno == errno.EEXIST and "overwrite=True" in e.value.strerror
     package.save(saved, where / "7", overwrite=True)
     assert np.array_equal(package.load(where / "7")["model.w"], saved["model"]["w"])
 

@@ -15,13 +15,11 @@ store anew. Exceptions are `ckptfs.Error`, an OSError whose strerror says what t
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import datetime
 import enum
 import errno
 import json
 import os
-import weakref
 from ctypes import POINTER, byref, c_int, c_void_p
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -31,15 +29,14 @@ from . import _library
 from ._arrays import Array, Arrays, arrays, checks, findings, newest_healthy
 from ._library import Error, Question
 from ._load import Loaded
+from ._staged import Staged, _metadata
+from ._staged import StorePath as StorePath
 from ._state import Saving, load, save, save_async
 
 __all__ = [
     "Answer", "Array", "Arrays", "Choice", "Error", "Loaded", "Mode", "Question", "Saving", "Staged", "Step", "arrays", "begin", "checks",
     "find", "findings", "latest", "load", "resolve", "save", "save_async", "should_save", "step", "steps", "version", "wait",
 ]  # fmt: skip
-
-StorePath = Union[str, "os.PathLike[str]"]
-
 
 @dataclass(frozen=True)
 class Step:
@@ -159,6 +156,8 @@ def latest(store: StorePath, folder: Optional[str] = "", by: Optional[str] = Non
     with _library.Handle(os.fspath(store)) as handle:
         info = POINTER(_library.Info)()
         result = handle.lib.ckpt_find_latest(handle.at, _library.encode(folder), _library.encode(by), byref(info))
+        if result == -errno.EINVAL:
+            raise Error(errno.EINVAL, "there is no such order; it is step, commit, timestamp, mtime or tracker", str(by))
         return _found(handle, result, info, f"{handle.path}/{folder or ''}")
 
 
@@ -224,66 +223,6 @@ def wait(store: StorePath, name: Union[str, int], timeout: Optional[float] = Non
         _library.check(result, str(name))
 
 
-def _metadata(metrics: Optional[Mapping[str, float]], extras: Optional[Mapping[str, Any]], temporary: bool) -> Optional[bytes]:
-    said: dict[str, Any] = {}
-    if metrics:
-        said["metrics"] = {name: float(value) for name, value in metrics.items()}
-    if extras:
-        said["extras"] = dict(extras)
-    if temporary:
-        said["temporary"] = True
-    return json.dumps(said).encode() if said else None
-
-
-_REFUSED = {
-    errno.EEXIST: "a step of this name is there; overwrite=True saves over it",
-    errno.ENOENT: "its folder is not there",
-    errno.EBUSY: "a file of it is open for writing, or another process changes the store",
-    errno.EINVAL: "its name or metadata is not of the form that a step may have",
-    errno.EFBIG: "its metadata is too large",
-    errno.ESTALE: "somebody else has removed it",
-    errno.EREMOTEIO: "the mount refused it; `ckptfs status` says why",
-}
-
-
-class Staged:
-    """A step that is being saved, in no listing until it is committed. One thread at a time; in the process that began it."""
-
-    def __init__(self, store: StorePath, name: Union[str, int], overwrite: bool = False) -> None:
-        self.store = os.fspath(store)
-        self.name = str(name)
-        self._what = f"{self.store}/{self.name}"
-        self._save: Optional[c_void_p] = c_void_p()
-        with _library.Handle(self.store) as handle:
-            self._lib = handle.lib
-            flags = _library.FORCE if overwrite else 0
-            _library.check(self._lib.ckpt_begin(handle.at, os.fsencode(self.name), flags, byref(self._save)), self._what, _REFUSED)
-        self.path = Path(os.fsdecode(self._lib.ckpt_save_path(self._save)))  # write its files there, and close them
-        self._end = weakref.finalize(self, self._lib.ckpt_save_free, self._save)
-
-    def commit(
-        self, metrics: Optional[Mapping[str, float]] = None, extras: Optional[Mapping[str, Any]] = None, temporary: bool = False
-    ) -> None:
-        """Lists it, whole and on disk. After an exception it may be called again."""
-        self._commit(_metadata(metrics, extras, temporary))
-
-    def _commit(self, said: Optional[bytes]) -> None:
-        if self._save is None:
-            raise Error(errno.EALREADY, "it was committed or aborted", self._what)
-        _library.check(self._lib.ckpt_save_commit(self._save, said), self._what, _REFUSED)
-        self._close()
-
-    def abort(self) -> None:
-        """Drops its files. A step that is neither committed nor aborted stays in `ckptfs sessions`."""
-        if self._save is not None:
-            self._lib.ckpt_save_abort(self._save)
-            self._close()
-
-    def _close(self) -> None:
-        self._end()
-        self._save = None
-
-
 def begin(store: StorePath, name: Union[str, int], overwrite: bool = False) -> Staged:
     """A step to write files into, for a program whose save is no block: `step` is the simpler form."""
     return Staged(store, name, overwrite)
@@ -300,7 +239,7 @@ def step(
 ) -> Iterator[Path]:
     """A folder to write a step's files into. At the end of the block the step is committed, whole and on disk; an exception drops it.
 
-    metrics and extras are looked at at the end, so that a dict may be filled in the block.
+    metrics and extras are looked at at the end, so that a dict may be filled in the block. A metric that is NaN or infinite is left out.
     """
     staged = Staged(store, name, overwrite)
     try:

@@ -68,7 +68,7 @@ class Array:
         self.shape: Tuple[int, ...] = tuple(info.shape[k] for k in range(info.ndim))
         self.nbytes: int = info.bytes
 
-    def _read(self, start: List[int], extent: List[int]) -> np.ndarray:
+    def _read(self, start: List[int], extent: List[int]) -> np.ndarray[Any, Any]:
         import numpy as np
 
         if self.why or not self.dtype or not self._width:
@@ -92,7 +92,9 @@ class Array:
             at = at[:i] + (slice(None),) * (len(self.shape) - len(at) + 1) + at[i + 1 :]
         if len(at) > len(self.shape):
             raise IndexError(f"too many indices: it has {len(self.shape)} dimensions")
-        start, extent, then = [], [], []
+        start: List[int] = []
+        extent: List[int] = []
+        then: List[Union[int, slice]] = []
         for size, x in zip(self.shape, at + (slice(None),) * (len(self.shape) - len(at))):
             if isinstance(x, slice):
                 wanted = range(*x.indices(size))
@@ -107,10 +109,10 @@ class Array:
             extent.append(last - first + 1)
         return self._read(start, extent)[tuple(then)]
 
-    def numpy(self) -> np.ndarray:
+    def numpy(self) -> np.ndarray[Any, Any]:
         return self._read([0] * len(self.shape), list(self.shape))
 
-    def __array__(self, dtype: Any = None, copy: Optional[bool] = None) -> np.ndarray:
+    def __array__(self, dtype: Any = None, copy: Optional[bool] = None) -> np.ndarray[Any, Any]:
         if copy is False:
             raise ValueError("an array of a step is read by copying it")
         whole = self.numpy()
@@ -143,7 +145,7 @@ class Array:
         return f"<ckptfs.Array {self.tree}:{self.name} {self.dtype} {list(self.shape)}>"
 
 
-class Arrays(Mapping):
+class Arrays(Mapping[str, Array]):
     """The arrays of a step by name; by "TREE:NAME" where several trees have the name."""
 
     def __init__(self, store: str, step: str) -> None:
@@ -163,6 +165,9 @@ class Arrays(Mapping):
 
     def __len__(self) -> int:
         return len(self._at)
+
+    def __repr__(self) -> str:
+        return f"<ckptfs.Arrays {self._set.what}: {len(self)} arrays>"
 
     def load(
         self,
@@ -210,10 +215,15 @@ def _split(path: str) -> Tuple[str, str]:
             store, step = parent, f"{name}/{step}"
 
 
+def _which(step: Union[Step, str, os.PathLike[str]]) -> Tuple[str, str]:
+    """The store and the name of one of `ckptfs.latest()` and the like, or of a path."""
+    store = getattr(step, "store", None)
+    return (store, step.name) if store is not None else _split(os.fspath(step))  # type: ignore[union-attr]
+
+
 def arrays(step: Union[Step, str, os.PathLike[str]]) -> Arrays:
     """The arrays of a step, mounted or not: one of `ckptfs.latest()` and the like, or its path in a mount."""
-    store = getattr(step, "store", None)
-    return Arrays(store, step.name) if store is not None else Arrays(*_split(os.fspath(step)))  # type: ignore[union-attr,arg-type]
+    return Arrays(*_which(step))
 
 
 def _program() -> str:
@@ -227,25 +237,25 @@ def newest_healthy(store: str, folder: Optional[str], by: Optional[str]) -> Opti
     """The answer of `ckptfs latest --healthy`."""
     command = [_program(), "latest", store, *([folder] if folder else []), "--healthy", "--json", *(["--by", by] if by else [])]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
-    answer = json.loads(done.stdout or "{}")
+    answer: Dict[str, Any] = json.loads(done.stdout or "{}")
     if "name" not in answer:
         raise Error(errno.EIO, answer.get("error") or done.stderr.strip() or "it said nothing", store)
-    return answer["name"]
+    return str(answer["name"])
 
 
 def checks(step: Union[Step, str, os.PathLike[str]], read_data: bool = False) -> Dict[str, Any]:
     """The answer of `ckptfs check --json` for a step: {"healthy", "arrays", "findings": [...], ...}."""
     program = _program()
-    store = getattr(step, "store", None)
-    which = [store, step.name] if store is not None else list(_split(os.fspath(step)))  # type: ignore[union-attr,arg-type]
+    which = _which(step)
     command = [program, "check", *which, "--json", *(["--read-data"] if read_data else [])]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
-    answer = json.loads(done.stdout or "{}")
+    answer: Dict[str, Any] = json.loads(done.stdout or "{}")
     if "findings" not in answer:
+        Arrays(*which)  # of a step that is not there this says so
         raise Error(errno.EIO, answer.get("error") or done.stderr.strip() or "it said nothing", "/".join(which))
     return answer
 
 
 def findings(step: Union[Step, str, os.PathLike[str]], read_data: bool = True) -> List[Dict[str, Any]]:
     """The findings of checks(), elements read."""
-    return checks(step, read_data)["findings"]
+    return list(checks(step, read_data)["findings"])

@@ -33,7 +33,7 @@ FITTED = ("same", "first", "reshaped", "padded", "kept", "absent")
 KEPT, ABSENT = 4, 5
 
 
-def numpy_type(name: str) -> np.dtype:
+def numpy_type(name: str) -> np.dtype[Any]:
     import numpy as np
 
     try:
@@ -44,7 +44,8 @@ def numpy_type(name: str) -> np.dtype:
         import ml_dtypes
     except ImportError:
         raise Error(errno.ENOTSUP, "NumPy has no such type; install ml_dtypes", name) from None
-    return np.dtype(getattr(ml_dtypes, name))
+    found: np.dtype[Any] = np.dtype(getattr(ml_dtypes, name))
+    return found
 
 
 def torch_type(name: str) -> Any:
@@ -160,9 +161,9 @@ def _walk(tree: Any, name: str, call: Callable[[Any, str], Any]) -> Any:
     if isinstance(tree, Mapping):
         pairs = ((k, _walk(v, inner(k), call)) for k, v in tree.items())
         return {k: v for k, v in pairs if v is not _Left}
-    if isinstance(tree, (list, tuple)) and not hasattr(tree, "_fields"):
-        values = [_walk(v, inner(i), call) for i, v in enumerate(tree)]
-        return type(tree)(None if v is _Left else v for v in values)
+    if isinstance(tree, (list, tuple)):
+        values: List[Any] = [None if v is _Left else v for v in (_walk(v, inner(i), call) for i, v in enumerate(tree))]
+        return type(tree)(*values) if hasattr(tree, "_fields") else type(tree)(values)
     return call(tree, name) if _is_array(tree) else tree
 
 
@@ -199,7 +200,7 @@ class Loading:
     ) -> None:
         self.set = of
         self.what = what
-        self.shapes: Callable[[str], str] = shapes if callable(shapes) else lambda name: shapes  # type: ignore[return-value]
+        self.shapes: Callable[[str], str] = (lambda name, rule=shapes: rule) if isinstance(shapes, str) else shapes  # type: ignore[misc]
         self.dtype = dtype
         self.in_place = in_place
         self.infos = {}
@@ -273,8 +274,17 @@ class Loading:
         import jax
         import numpy as np
 
-        def part(index: Tuple[slice, ...]) -> Any:
-            at = [s.indices(n)[:2] for s, n in zip(index, leaf.shape or ())]
+        boxes: Dict[Tuple[Tuple[int, int], ...], Any] = {}  # several devices may have one of them
+
+        shape = leaf.shape or ()
+
+        def part(index: Any) -> Any:
+            at = tuple(s.indices(n)[:2] for s, n in zip(index, shape))
+            if at not in boxes:
+                boxes[at] = box_of(at)
+            return boxes[at]
+
+        def box_of(at: Tuple[Tuple[int, int], ...]) -> Any:
             box = np.empty([to - start for start, to in at], numpy_type(str(leaf.read_dtype())))
             r = leaf.request
             asked = Request(
@@ -283,7 +293,7 @@ class Loading:
             self.set.read_all([asked])
             return box.astype(numpy_type(str(leaf.dtype)), copy=False)
 
-        return jax.make_array_from_callback(leaf.shape, leaf.value.sharding, part)
+        return jax.make_array_from_callback(shape, leaf.value.sharding, part)
 
     # --- All of it ----------------------------------------------------------------------------------------------------
 

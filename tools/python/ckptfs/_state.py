@@ -12,7 +12,7 @@ import threading
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Callable, Dict, List, Optional, Tuple, Union
 
-from . import _arrays, _load, cuda
+from . import _arrays, _jax, _load, cuda
 from ._library import Error
 
 if TYPE_CHECKING:
@@ -126,6 +126,8 @@ def _with_values(extras: Optional[Mapping[str, Any]], values: Mapping[str, Any])
 
 
 def _is_on_gpu(value: Any) -> bool:
+    if _jax.is_array(value):
+        return _jax.is_on_cuda(value)
     return bool(getattr(value, "is_cuda", False)) or (not hasattr(value, "data_ptr") and hasattr(value, "__cuda_array_interface__"))
 
 
@@ -194,12 +196,14 @@ def save_async(
     metrics: Optional[Mapping[str, float]] = None,
     extras: Optional[Mapping[str, Any]] = None,
     *,
-    format: str = "safetensors",
+    format: Optional[str] = None,
     shard_bytes: int = 0,
     overwrite: bool = False,
     pool: Optional[cuda.Pool] = None,
 ) -> Saving:
     """Begins to save, and commits in the background. Tensors are not to change until captured() of the result returns.
+
+    Do not donate JAX arrays before: their memory is kept, so that JAX copies them first, or refuses.
 
     metrics and extras are looked at when the commit is made. The other arguments are those of save().
     """
@@ -214,7 +218,7 @@ def save(
     metrics: Optional[Mapping[str, float]] = None,
     extras: Optional[Mapping[str, Any]] = None,
     *,
-    format: str = "safetensors",
+    format: Optional[str] = None,
     shard_bytes: int = 0,
     overwrite: bool = False,
     pool: Optional[cuda.Pool] = None,
@@ -225,7 +229,8 @@ def save(
         array of NumPy, JAX or CuPy, or a number. None, str, bytes and larger ints are kept in the step's extras, as "ckptfs.state":
         60 KiB of them at most. TypeError: a leaf is none of these; nothing was written.
     step: its path in a mount, or below a store's directory: "/ckpt/1000", "/ckpt/run7/1000".
-    format: "safetensors", "raw", "dcp", "torch" and the others that `ckptfs export` writes.
+    format: "safetensors", "raw", "dcp", "torch" and the others that `ckptfs export` writes. None: safetensors; "raw", if a JAX array is
+        split over devices: its parts are saved as the devices have them, each once. Other formats get it gathered by JAX.
     shard_bytes: of a file, at most; 0: one file.
     overwrite: a committed step of this name is there until the commit, and then in the trash.
     pool: `ckptfs.cuda.Pool`. Without one the process keeps its own: 1 GiB of pinned memory for GPUs, 256 MiB for a CPU.
@@ -333,8 +338,9 @@ def load(
 
     step: one of `ckptfs.latest()` and the like, or its path; "/ckpt/latest" is the newest.
     into: a state as save() takes it. Tensors of torch, NumPy and CuPy are filled where they are. The result is the state with new JAX
-        arrays, numbers and values that are no tensors in their places. Shapes and dtypes are those of the step, and a number has
-        to be equal in the type of the state's: 0.75 is not loaded into an int; `ckptfs.arrays(step).load()` converts them.
+        arrays, numbers and values that are no tensors in their places. A JAX array gets the sharding of the one in the state, which may be
+        a jax.ShapeDtypeStruct; the bytes of each part are read once. Shapes and dtypes are those of the step. A number has to be equal in
+        the type of the state's: 0.75 is not loaded into an int; `ckptfs.arrays(step).load()` converts them.
     framework: without `into`, "numpy" or "torch": the result has the names of the step's arrays, and of values that are none. Objects of
         a DCP step are left out: torch.distributed.checkpoint loads them. device: torch's.
     """
@@ -362,15 +368,16 @@ def load(
             new[n] = _number(n, leaf, _number_of(n, found[n]))
             continue
         _fit(n, leaf, found[n])
+        if _load._kind(leaf) == "jax":
+            rest[n] = leaf
+            continue
         try:
             cuda._Tensor(leaf, into=True)
             place[n] = leaf
         except TypeError as e:
             raise TypeError(f"{n}: {e}") from None
         except ValueError:
-            if _load._kind(leaf) == "jax":
-                rest[n] = leaf
-            elif not _can_change(leaf):
+            if not _can_change(leaf):
                 raise ValueError(f"{n}: its memory cannot be written to") from None
             else:
                 place[n] = _empty(found[n], "torch" if hasattr(leaf, "data_ptr") else "numpy", getattr(leaf, "device", None))

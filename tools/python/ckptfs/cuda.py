@@ -9,8 +9,12 @@
 
     cuda.load(pool, model.state_dict(), "/ckpt", "latest")        # into the tensors that are there
 
-Tensors are those of torch, what has `__cuda_array_interface__` (CuPy), and what NumPy takes (JAX arrays on a CPU). They are
-contiguous, or copied first. Dictionaries in dictionaries are joined by ".". libckptfs_cuda does it: `ckptfs_cuda.h` has the rules.
+Tensors are those of torch and JAX, what has `__cuda_array_interface__` (CuPy), and what NumPy takes. They are contiguous, or copied
+first. Dictionaries in dictionaries are joined by ".". libckptfs_cuda does it: `ckptfs_cuda.h` has the rules.
+
+Format None: safetensors; "raw", if a JAX array is split over devices. Raw files have its parts as the devices have them, each once, and
+arrays.json says where each belongs. Other formats get the whole array, which JAX gathers in the memory of the host.
+
 A pool may be used by several threads at once, a save by one. After os.fork() the child may use neither.
 """
 
@@ -24,15 +28,17 @@ import threading
 import weakref
 from ctypes import POINTER, byref, c_char_p, c_int, c_size_t, c_uint, c_uint64, c_void_p
 from pathlib import Path
-from typing import Any, Dict, Iterator, List, Mapping, Optional, Tuple, Union
+from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Tuple, TypeVar, Union
 
-from . import _library
+from . import _jax, _library
 from ._library import Error
+from ._staged import Staged, _metadata
 
 __all__ = ["Pool", "Save", "describe", "load", "save", "save_async"]
 
 StorePath = Union[str, "os.PathLike[str]"]
 _WHY_MAX = 512
+_Made = TypeVar("_Made")
 
 
 class _Array(ctypes.Structure):
@@ -47,7 +53,7 @@ _CALLS = {
     "ckpt_cuda_pool_new": (c_int, [c_uint64, c_char_p, c_uint, c_char_p, POINTER(c_void_p)]),
     "ckpt_cuda_pool_free": (None, [c_void_p]),
     "ckpt_cuda_describe": (c_int, [c_char_p]),
-    "ckpt_cuda_save_step": (c_int, [c_void_p, c_void_p, c_char_p, c_uint, POINTER(_Plan), c_char_p, POINTER(c_void_p)]),
+    "ckpt_cuda_save_folder": (c_int, [c_void_p, c_char_p, POINTER(_Plan), c_char_p, POINTER(c_void_p)]),
     "ckpt_cuda_save_array": (c_int, [c_void_p, c_char_p, c_void_p, c_uint64, c_void_p]),
     "ckpt_cuda_captured": (c_int, [c_void_p]),
     "ckpt_cuda_commit": (c_int, [c_void_p, c_char_p]),
@@ -97,17 +103,26 @@ def describe() -> str:
 
 
 class _Tensor:
-    """A tensor as the library takes it. keep has its memory."""
+    """A tensor as the library takes it. keep has its memory; shares: that is the memory of the value, which may be written to."""
+
+    keep: Any
+    pointer: int
+    bytes: int
+    dtype: str
+    shape: Tuple[int, ...]
+    shares: bool
 
     def __init__(self, value: Any, into: bool = False) -> None:
         self.stream = 0
         if hasattr(value, "data_ptr"):
             self._torch(value.detach())
+        elif _jax.is_array(value):
+            self._of_jax(value)
         elif hasattr(value, "__cuda_array_interface__"):
             self._cuda(value)
         else:
             self._numpy(value)
-        if into and self.keep is not value and not self.shares:
+        if into and not self.shares:
             raise ValueError("it is not contiguous, or is no array whose memory can be written to")
 
     def _torch(self, value: Any) -> None:
@@ -123,18 +138,27 @@ class _Tensor:
 
             self.stream = torch.cuda.current_stream(value.device).cuda_stream
 
+    def _of_jax(self, value: Any) -> None:
+        every = _jax.parts(value)
+        found = _jax.memory(every[0][1]) if len(every) == 1 else None
+        if found is None:
+            self._numpy(value)
+            return
+        (self.pointer, self.keep), self.shares = found, False
+        self.bytes, self.dtype, self.shape = value.nbytes, value.dtype.name, tuple(value.shape)
+
     def _cuda(self, value: Any) -> None:
         import numpy as np
 
-        if hasattr(value, "block_until_ready"):  # JAX says no stream
-            value.block_until_ready()
         about = value.__cuda_array_interface__
         self.keep, self.shares = value, not about["data"][1]
-        dtype = np.dtype(about["typestr"])
+        # The interface has no name for bfloat16 and the 8-bit floats, which are "<V2" and "<f1" there.
+        dtype = np.dtype(getattr(value, "dtype", about["typestr"]))
         if not dtype.isnative:
             raise TypeError("its bytes are in another order than this machine's")
         self.pointer, self.dtype, self.shape = about["data"][0], dtype.name, tuple(about["shape"])
-        self.bytes, strides = dtype.itemsize, []
+        self.bytes = dtype.itemsize
+        strides: List[int] = []
         for n in reversed(self.shape):
             strides.insert(0, self.bytes)
             self.bytes *= n
@@ -156,6 +180,14 @@ class _Tensor:
         self.dtype, self.shape = self.keep.dtype.name, array.shape
 
 
+class _Split:
+    """A JAX array whose parts are in the memory of several devices."""
+
+    def __init__(self, value: Any) -> None:
+        self.shape: Tuple[int, ...] = tuple(value.shape)
+        self.parts = [(start, _Tensor(part)) for start, part in _jax.parts(value)]
+
+
 def _flat(state: Mapping[str, Any], front: str = "") -> Iterator[Tuple[str, Any]]:
     for key, value in state.items():
         if isinstance(value, Mapping):
@@ -164,15 +196,15 @@ def _flat(state: Mapping[str, Any], front: str = "") -> Iterator[Tuple[str, Any]
             yield f"{front}{key}", value
 
 
-def _tensors(state: Mapping[str, Any], into: bool = False) -> Dict[str, _Tensor]:
-    found = {}
+def _each(state: Mapping[str, Any], make: Callable[[Any], _Made]) -> Dict[str, _Made]:
+    found: Dict[str, _Made] = {}
     for name, value in _flat(state):
         if name in found:
             raise ValueError(f"{name}: two tensors have this name")
         try:
-            found[name] = _Tensor(value, into)
-        except (TypeError, ValueError) as e:
-            raise type(e)(f"{name}: {e}") from None
+            found[name] = make(value)
+        except (TypeError, ValueError) as e:  # their subclasses may take other arguments
+            raise (TypeError if isinstance(e, TypeError) else ValueError)(f"{name}: {e}") from None
     return found
 
 
@@ -209,13 +241,15 @@ class Pool:
 class Save:
     """A save under way. It keeps the tensors until they are captured. As a context manager it gives up what was not committed."""
 
-    def __init__(self, pool: Pool, state: Mapping[str, Any], store: StorePath, step: Union[int, str], format: str, shard_bytes: int, force: bool) -> None:
+    def __init__(self, pool: Pool, state: Mapping[str, Any], store: StorePath, step: Union[int, str], format: Optional[str], shard_bytes: int, force: bool) -> None:
         self._pool, self._lib, self._at = pool, pool._lib, c_void_p()
         self.step = str(step)
         if not pool._at:
             raise ValueError("the pool is closed")
-        self._tensors: Dict[str, _Tensor] = _tensors(state)
-        self._begin(os.fspath(store), format, shard_bytes, force)
+        self._named: List[Tuple[str, Tuple[int, ...], Tuple[int, ...]]] = []
+        has_parts = format in (None, "raw") and any(_jax.is_split(value) for _, value in _flat(state))
+        self._tensors: Dict[str, _Tensor] = self._numbered(state) if has_parts else _each(state, _Tensor)
+        self._begin(os.fspath(store), format or "safetensors", shard_bytes, force, has_parts)
         try:
             for name, t in self._tensors.items():
                 self._check(self._lib.ckpt_cuda_save_array(self._at, name.encode(), t.pointer, t.bytes, t.stream or None), name)
@@ -223,17 +257,28 @@ class Save:
             self.close()
             raise
 
-    def _begin(self, store: str, format: str, shard_bytes: int, force: bool) -> None:
+    def _numbered(self, state: Mapping[str, Any]) -> Dict[str, _Tensor]:
+        """All tensors and parts, called by their numbers; _named has what these are: the array, its shape, and the part's start."""
+        found: List[_Tensor] = []
+        for name, made in _each(state, lambda value: _Split(value) if _jax.is_split(value) else _Tensor(value)).items():
+            for start, part in made.parts if isinstance(made, _Split) else [((0,) * len(made.shape), made)]:
+                self._named.append((name, made.shape, start))
+                found.append(part)
+        return {str(i): part for i, part in enumerate(found)}
+
+    def _begin(self, store: str, format: str, shard_bytes: int, force: bool, has_parts: bool) -> None:
         arrays = (_Array * max(len(self._tensors), 1))()
         shapes: List[Any] = []
         for at, (name, t) in zip(arrays, self._tensors.items()):
             shapes.append((c_uint64 * max(len(t.shape), 1))(*t.shape))
             at.name, at.dtype, at.ndim, at.shape = name.encode(), t.dtype.encode(), len(t.shape), shapes[-1]
-        plan = _Plan(format.encode(), arrays, len(self._tensors), shard_bytes)
+        plan = _Plan(b"raw" if has_parts else format.encode(), arrays, len(self._tensors), shard_bytes)
         why = ctypes.create_string_buffer(_WHY_MAX)
-        with _library.Handle(store) as handle:
-            rc = self._lib.ckpt_cuda_save_step(self._pool._at, handle.at, os.fsencode(self.step), _library.FORCE if force else 0, byref(plan), why, byref(self._at))
-        _check(rc, self.step, why.value)
+        self._staged = Staged(store, self.step, force)
+        rc = self._lib.ckpt_cuda_save_folder(self._pool._at, os.fsencode(self._staged.path), byref(plan), why, byref(self._at))
+        if rc:
+            self._staged.abort()
+            _check(rc, self.step, why.value)
         self._pool._saves.add(self)
 
     def _open(self) -> c_void_p:
@@ -254,17 +299,31 @@ class Save:
 
     def commit(self, metrics: Optional[Mapping[str, float]] = None, extras: Optional[Mapping[str, Any]] = None) -> None:
         """Waits until the step is listed, whole, and on disk."""
-        said = {"metrics": {k: float(v) for k, v in metrics.items()} if metrics else None, "extras": extras}
-        text = json.dumps({k: v for k, v in said.items() if v})
+        said = _metadata(metrics, extras)
         self.captured()
-        self._check(self._lib.ckpt_cuda_commit(self._at, text.encode()), self.step)
+        self._check(self._lib.ckpt_cuda_commit(self._at, None), self.step)
+        self._name_parts(self._staged.path / "arrays.json")
+        self._staged._commit(said)
         self.close()
+
+    def _name_parts(self, path: Path) -> None:
+        """arrays.json with the arrays that the parts are of. A commit that failed may come here again."""
+        arrays: Dict[str, Any] = {}
+        if not self._named:
+            return
+        for of, (name, shape, start) in zip(json.loads(path.read_text())["arrays"], self._named):
+            [piece] = of["pieces"]
+            piece.update(start=start, extent=of["shape"])
+            arrays.setdefault(name, {"name": name, "dtype": of["dtype"], "shape": shape, "pieces": []})["pieces"].append(piece)
+        path.write_text(json.dumps({"arrays": list(arrays.values())}))
+        self._named = []
 
     def close(self) -> None:
         """Gives up a save that was not committed."""
         at, self._at = self._at, c_void_p()
         if at:
             self._lib.ckpt_cuda_save_free(at)
+            self._staged.abort()
         self._tensors = {}
 
     def __enter__(self) -> Save:
@@ -278,7 +337,7 @@ class Save:
             self.close()
 
 
-def save_async(pool: Pool, state: Mapping[str, Any], store: StorePath, step: Union[int, str], format: str = "safetensors", shard_bytes: int = 0, force: bool = False) -> Save:
+def save_async(pool: Pool, state: Mapping[str, Any], store: StorePath, step: Union[int, str], format: Optional[str] = None, shard_bytes: int = 0, force: bool = False) -> Save:
     """Begins to save; captured() and commit() of the result go on with it."""
     return Save(pool, state, store, step, format, shard_bytes, force)
 
@@ -293,7 +352,7 @@ def load(pool: Pool, into: Mapping[str, Any], store: StorePath, step: Union[int,
     """Into the tensors that are there: each name of `into` is an array of the step, of as many bytes."""
     if not pool._at:
         raise ValueError("the pool is closed")
-    tensors = _tensors(into, into=True)
+    tensors = _each(into, lambda value: _Tensor(value, into=True))
     lib, at = pool._lib, c_void_p()
     why = ctypes.create_string_buffer(_WHY_MAX)
     with _library.Handle(os.fspath(store)) as handle:
