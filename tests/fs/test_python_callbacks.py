@@ -50,6 +50,21 @@ def trainer(zero, broadcast):
     return types.SimpleNamespace(global_step=7, is_global_zero=zero, strategy=strategy, save_checkpoint=lambda *a, **more: saved.append(a), saved=saved)
 
 
+def test_the_folder_of_a_run_need_not_be_there(package, mount, tmp_path):
+    from ckptfs.huggingface import StepCallback
+    from ckptfs.lightning import StepCheckpoint
+
+    run = trainer(True, lambda said: said)
+    run.callback_metrics, run.current_epoch = {}, 0
+    run.save_checkpoint = lambda path, **more: trees.write(path, b"x")
+    StepCheckpoint(mount.path, "new/run7").save(run)
+    (tmp_path / "checkpoint-3").mkdir()
+    trees.write(tmp_path / "checkpoint-3/w", b"x")
+    state = types.SimpleNamespace(is_world_process_zero=True, global_step=3, epoch=1.0, log_history=[])
+    StepCallback(mount.path, "run8").on_save(types.SimpleNamespace(output_dir=tmp_path), state, None)
+    assert sorted(step.name for step in package.steps(mount.path, None)) == ["new/run7/7", "run8/checkpoint-3"]
+
+
 def test_a_step_that_cannot_begin_stops_all_ranks(package, mount):
     from ckptfs.lightning import StepCheckpoint
 

@@ -23,6 +23,7 @@ from transformers import TrainerCallback, TrainerControl, TrainerState, Training
 
 from . import Error, Mode, StorePath, find, resolve, should_save, wait
 from . import step as save_step
+from ._staged import make_folder
 
 __all__ = ["StepCallback", "resume"]
 
@@ -85,5 +86,6 @@ class StepCallback(TrainerCallback):
         return control
 
     def _copy(self, source: Path, name: str, state: TrainerState) -> None:
+        make_folder(self.store, self.folder)
         with save_step(self.store, name, metrics=self.metrics(state), extras={"epoch": state.epoch}) as folder:
             shutil.copytree(source, folder, dirs_exist_ok=True)

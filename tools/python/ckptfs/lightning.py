@@ -7,7 +7,7 @@
 
 Lightning's own ModelCheckpoint saves into a mount as into any folder. This callback takes its place where the store is to say when to save
 and what to keep: each save is one step with the numbers of `trainer.callback_metrics`, committed before training goes on. Saving
-needs no mount; resuming does.
+needs no mount, but the run's folder, which is made in a mount; resuming needs one.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ except ImportError:  # the older package of the same code
     import pytorch_lightning as pl
 
 from . import Answer, Error, Mode, Staged, StorePath, resolve, should_save
+from ._staged import make_folder
 
 __all__ = ["StepCheckpoint", "resume"]
 
@@ -84,6 +85,7 @@ class StepCheckpoint(pl.Callback):
         self.last = step
         if trainer.is_global_zero:
             try:
+                make_folder(self.store, self.folder)
                 staged = Staged(self.store, name)
             except Exception as e:  # noqa: BLE001  (it is raised below, on all ranks)
                 failed = e
