@@ -23,7 +23,7 @@ import pickle
 from typing import TYPE_CHECKING, Any, Callable, Dict, List, Mapping, Optional, Union
 
 import torch
-from torch.distributed.checkpoint import FileSystemReader, FileSystemWriter
+from torch.distributed.checkpoint.filesystem import FileSystemReader, FileSystemWriter
 from torch.distributed.checkpoint.metadata import (
     ChunkStorageMetadata,
     Metadata,
@@ -78,7 +78,7 @@ class Writer(FileSystemWriter):
         self.replaces = overwrite
         self._staged: Optional[Staged] = None
 
-    def reset(self, checkpoint_id: Union[str, os.PathLike, None] = None) -> None:
+    def reset(self, checkpoint_id: Union[str, os.PathLike[str], None] = None) -> None:
         self.abort()
         super().reset(None)
         if checkpoint_id is not None:
@@ -122,11 +122,11 @@ class Writer(FileSystemWriter):
             self._staged = None
 
     @property
-    def checkpoint_id(self) -> Union[str, os.PathLike]:
+    def checkpoint_id(self) -> Union[str, os.PathLike[str]]:
         return f"{self.store}/{self.name}"
 
     @classmethod
-    def validate_checkpoint_id(cls, checkpoint_id: Union[str, os.PathLike]) -> bool:
+    def validate_checkpoint_id(cls, checkpoint_id: Union[str, os.PathLike[str]]) -> bool:
         return bool(os.fspath(checkpoint_id))
 
     def __getstate__(self) -> Dict[str, Any]:
@@ -159,7 +159,7 @@ class Reader(StorageReader):
     """
 
     def __init__(
-        self, step: Union[Step, str, os.PathLike], names: Union[Mapping[str, str], Callable[[str], str], None] = None, at_once: int = 0
+        self, step: Union[Step, str, os.PathLike[str]], names: Union[Mapping[str, str], Callable[[str], str], None] = None, at_once: int = 0
     ) -> None:
         super().__init__()
         self.step = step
@@ -171,7 +171,7 @@ class Reader(StorageReader):
         self._found: Dict[str, Any] = {}  # the metadata of what can be loaded, by names of the state
         self.storage_data: Any = None
 
-    def reset(self, checkpoint_id: Union[str, os.PathLike, None] = None) -> None:
+    def reset(self, checkpoint_id: Union[str, os.PathLike[str], None] = None) -> None:
         if checkpoint_id is not None:
             self.step = checkpoint_id
         self._arrays = self._files = None
@@ -285,5 +285,5 @@ class Reader(StorageReader):
         return done
 
     @classmethod
-    def validate_checkpoint_id(cls, checkpoint_id: Union[str, os.PathLike]) -> bool:
+    def validate_checkpoint_id(cls, checkpoint_id: Union[str, os.PathLike[str]]) -> bool:
         return bool(os.fspath(checkpoint_id))
