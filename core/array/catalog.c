@@ -222,7 +222,7 @@ int ckpt_catalog_add(struct ckpt_catalog_reading *r, const struct ckpt_catalog_e
 
 	if (r->catalog->count >= CKPT_ARRAYS_MAX)
 		return ckpt_catalog_refuse(r, "catalog", "it has too many arrays");
-	if (entry->name_len > CKPT_ARRAY_NAME_MAX || memchr(entry->name, '\0', entry->name_len))
+	if (entry->name_len > CKPT_ARRAY_NAME_MAX || (entry->name_len && memchr(entry->name, '\0', entry->name_len)))
 		return ckpt_catalog_refuse(r, "name", "the name of an array is too long, or has a NUL in it");
 	if (entry->ndim > CKPT_ARRAY_DIMS_MAX || !ckpt_array_elements(entry->shape, entry->ndim, &elements))
 		return ckpt_catalog_refuse(r, "shape", "%.*s has more elements than any file could hold",

@@ -14,6 +14,8 @@
 #include "core/base/util.h"
 #include "core/limits.h"
 
+#include <limits.h>
+#include <openssl/evp.h>
 #include <stdio.h>
 
 #define DEPTH_MAX 64 // of groups in each other
@@ -120,26 +122,17 @@ static void drop_leaves(struct dropping *d, json_t *json)
 	}
 }
 
-// False: it is no base64. text has room for three bytes of four digits.
+// False: it is no base64. text has room for as many bytes as there are digits.
 static bool decode64(const char *digits, char *text, size_t *ret_len)
 {
-	static const char all[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-	uint32_t bits = 0;
-	unsigned count = 0;
+	size_t len = strlen(digits);
+	int n = len > INT_MAX ? -1 : EVP_DecodeBlock((unsigned char *)text, (const unsigned char *)digits, (int)len);
 
-	*ret_len = 0;
-	for (; *digits && *digits != '='; digits++) {
-		const char *digit = strchr(all, *digits);
-
-		if (!digit)
-			return false;
-		bits = bits << 6 | (uint32_t)(digit - all);
-		count += 6;
-		if (count >= 8) {
-			count -= 8;
-			text[(*ret_len)++] = (char)(bits >> count & 0xff);
-		}
-	}
+	if (n < 0)
+		return false;
+	for (; n && len && digits[len - 1] == '='; len--) // each counts as a byte
+		n--;
+	*ret_len = (size_t)n;
 	return true;
 }
 

@@ -221,8 +221,10 @@ START_TEST(each_byte_at_its_extremes_ends_well)
 				puts_of[which]();
 				patch(place, i < 5 ? 1 : 8, values[i]);
 				read_file();
-				seal();
-				read_file();
+				if (which && ckpt_catalog_faults(c)) {
+					seal();
+					read_file();
+				}
 			}
 		}
 	}
