@@ -228,14 +228,16 @@ static bool is_in_folder(void *arg, const char *path)
 {
 	CLEANUP_FREE char *above = ckpt_need(strdup(path));
 	const struct file *f;
+	char *slash;
 
-	for (char *slash = above; slash; slash = strrchr(above, '/')) {
-		if (slash != above)
-			*slash = '\0';
+	do {
 		f = find_planned(arg, above);
 		if (f && f->how == FOLDER)
 			return true;
-	}
+		slash = strrchr(above, '/');
+		if (slash)
+			*slash = '\0';
+	} while (slash);
 	return false;
 }
 
@@ -508,7 +510,7 @@ static int changed_file(void *arg, const char *path, int *ret_fd)
 	const struct dropping *d = arg;
 	const struct file *f = find_planned(d, path);
 
-	if (f ? is_removed(f) : is_in_folder(arg, path))
+	if (is_in_folder(arg, path) || (f && is_removed(f)))
 		return -ENOENT;
 	if (!f || !*f->raw)
 		return 0;
@@ -592,7 +594,7 @@ static int run(struct dropping *d, const struct ckpt_operand *o, const struct ck
 	int rc = ckpt_listing_find(l, o, d->word, &d->step, &path);
 
 	if (!rc)
-		rc = ckpt_step_manifest(d->step, &d->m) ?: ckpt_step_arrays_read(d->step, d->m, path, &d->arrays);
+		rc = ckpt_step_manifest(d->step, &d->m) ?: ckpt_step_arrays_read_files(d->step, d->m, path, &d->arrays);
 	else
 		return rc;
 	if (rc)

@@ -16,8 +16,8 @@ static int by_name(const void *one, const void *other, void *arg)
 
 	ckpt_catalog_get(arg, *(const uint32_t *)one, &a);
 	ckpt_catalog_get(arg, *(const uint32_t *)other, &b);
-	order = strcmp(a.tree, b.tree);
-	return order ? order : strcmp(a.name, b.name);
+	order = strcmp(a.tree, b.tree) ?: strcmp(a.name, b.name);
+	return order ? order : strcmp(a.format, b.format);
 }
 
 static int take_side(struct side *s, const struct ckpt_catalog *c, bool (*drops)(void *arg, const char *name),

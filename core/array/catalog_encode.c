@@ -227,7 +227,7 @@ static int put_all(struct writer *w, const struct ckpt_catalog *c)
 
 // --- The whole ----------------------------------------------------------------------------------------------------------
 
-static int pack(const struct ckpt_buffer *plain, uint8_t *out, size_t *ret_len)
+static int pack(const struct ckpt_buffer *plain, uint32_t form, uint8_t *out, size_t *ret_len)
 {
 	struct ckpt_zstd *z;
 	uint32_t stored;
@@ -240,7 +240,7 @@ static int pack(const struct ckpt_buffer *plain, uint8_t *out, size_t *ret_len)
 	ckpt_zstd_free(z);
 	if (rc)
 		return rc == -ENOSPC ? -EFBIG : rc;
-	ckpt_put32(out + FORM_VERSION, CKPT_CATALOG_FORM);
+	ckpt_put32(out + FORM_VERSION, form);
 	ckpt_put32(out + FORM_PLAIN, (uint32_t)plain->len);
 	*ret_len = FORM_HEAD + stored;
 	return 0;
@@ -250,12 +250,19 @@ int ckpt_catalog_encode(const struct ckpt_catalog *c, void **ret_bytes, size_t *
 {
 	CLEANUP_FREE uint8_t *out = malloc(CKPT_CATALOG_STORED_MAX);
 	struct writer w = {0};
+	bool digests = false;
 	size_t len = 0;
 	void *bytes;
 	int rc = out ? put_all(&w, c) : -ENOMEM;
 
+	for (size_t i = 0; i < ckpt_catalog_count(c) && !digests; i++) {
+		struct ckpt_catalog_array a;
+
+		ckpt_catalog_get(c, i, &a);
+		digests = a.digest;
+	}
 	if (!rc)
-		rc = pack(&w.out, out, &len);
+		rc = pack(&w.out, digests ? CKPT_CATALOG_FORM : CKPT_CATALOG_FORM_PLAIN, out, &len);
 	free(w.words.at);
 	ckpt_buffer_done(&w.out);
 	bytes = rc ? NULL : malloc(len);

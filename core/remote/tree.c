@@ -150,9 +150,10 @@ size_t ckpt_tree_waits(struct ckpt_tree *t)
 
 	if (!t)
 		return 0;
-	// In this order: a look begins before it takes the touch, and ends when all that it has found is in the queue.
+	// In this order: a look begins before it takes the touch, and ends when all that it has found is in the queue, or it has touched again.
 	touched = __atomic_load_n(&t->touched, __ATOMIC_ACQUIRE);
 	looks = __atomic_load_n(&t->looks, __ATOMIC_ACQUIRE);
+	touched = __atomic_load_n(&t->touched, __ATOMIC_ACQUIRE) || touched;
 	return ckpt_tree_queue_count(&t->queue) + (touched || looks);
 }
 

@@ -639,6 +639,8 @@ static bool is_empty(const struct plan *x, const struct ckpt_tree_entry *folder)
 // One that the log has not. Another node has removed it, or this one has made it; or removed, while something of this node is in it.
 static void plan_own_folder(struct plan *x, const struct ckpt_tree_entry *e)
 {
+	int rc;
+
 	if (find_logged_folder(x, e->id))
 		return;
 	if (e->unreadable && ckpt_tree_seen_folder(x->p->seen, e->id)) {
@@ -649,8 +651,9 @@ static void plan_own_folder(struct plan *x, const struct ckpt_tree_entry *e)
 		queue_folder(x, CKPT_ACT_MKDIR, e, 0);
 		return;
 	}
-	failed(x, take_away(x, e));
-	x->changed = true;
+	rc = take_away(x, e);
+	failed(x, rc);
+	x->changed |= !rc;
 }
 
 // --- Files --------------------------------------------------------------------------------------------------------------

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import os
 import shutil
 
 import ml_dtypes
@@ -95,3 +96,20 @@ def test_diff_reads_nothing_of_equal_arrays_across_formats(mount, looked, ckptfs
     (store / "packs").mkdir()
     said = json.loads(ckptfs("diff", "--json", "--arrays", store, "1", "2", check=False).stdout)
     assert said["arrays"] == {"added": [], "removed": [], "changed": [], "same": len(values), "unknown": [], "unread": []}
+
+
+def test_digests_of_files_that_may_have_changed_are_not_trusted(mount, looked, ckptfs, store):
+    values = {"w": np.arange(4096, dtype=np.int32)}
+    for step, array in (("1", values["w"]), ("2", values["w"]), ("3", values["w"].view(np.float32))):
+        (mount / step).mkdir()
+        save_file({"w": array}, mount / step / f"model-{step}.safetensors")
+        looked(mount, step)
+    mount.umount()
+    (raw,) = store.glob("sessions/*/model-2.safetensors")
+    stat, data = raw.stat(), bytearray(raw.read_bytes())
+    data[-1] ^= 1
+    with raw.open("r+b") as f:
+        f.write(data)
+    os.utime(raw, ns=(stat.st_atime_ns, stat.st_mtime_ns))
+    changed = lambda a, b: [row["name"] for row in json.loads(ckptfs("diff", "--json", "--arrays", store, a, b, check=False).stdout)["arrays"]["changed"]]  # noqa: E731
+    assert changed("1", "2") == ["w"] and changed("1", "3") == ["w"]

@@ -143,6 +143,20 @@ def test_the_array_that_is_the_step_itself_is_refused(mount, scratch, commit, ck
     refused(mount, ckptfs, ".", "zarr2", "derive")
 
 
+@pytest.mark.parametrize("name", ["/x", "//", "/", "../x"])
+def test_names_that_lead_nowhere_are_no_folders(mount, scratch, commit, ckptfs, name):
+    top = scratch / "made"
+    top.mkdir()
+    zarr_tree(top, 2)
+    consolidated = json.loads((top / ".zmetadata").read_text())
+    consolidated["metadata"][f"{name}/.zarray"] = {}
+    (top / ".zmetadata").write_text(json.dumps(consolidated))
+    put(mount, commit, top)
+    ckptfs("rm", "--arrays", "optim/w/v", mount.path, "1000", timeout=60)
+    assert f"{name}/.zarray" in json.loads((mount / "1000/.zmetadata").read_text())["metadata"]
+    assert names(ckptfs, mount) == {"model/w", "model/b", "optim/w/m"}
+
+
 @pytest.mark.parametrize("text", [b'{"metadata": [', b'{"metadata": {"optim/w/v/.zarray": {"fill_value": NaN}}}'])
 def test_metadata_that_cannot_be_written_again_are_refused(mount, scratch, commit, ckptfs, text):
     top = scratch / "made"

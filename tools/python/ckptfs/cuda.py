@@ -247,6 +247,7 @@ class Save:
         if not pool._at:
             raise ValueError("the pool is closed")
         self._named: List[Tuple[str, Tuple[int, ...], Tuple[int, ...]]] = []
+        self._said = ""
         has_parts = format in (None, "raw") and any(_jax.is_split(value) for _, value in _flat(state))
         self._tensors: Dict[str, _Tensor] = self._numbered(state) if has_parts else _each(state, _Tensor)
         self._begin(os.fspath(store), format or "safetensors", shard_bytes, force, has_parts)
@@ -309,14 +310,15 @@ class Save:
     def _name_parts(self, path: Path) -> None:
         """arrays.json with the arrays that the parts are of. A commit that failed may come here again."""
         arrays: Dict[str, Any] = {}
-        if not self._named:
-            return
-        for of, (name, shape, start) in zip(json.loads(path.read_text())["arrays"], self._named):
+        for of, (name, shape, start) in zip(json.loads(path.read_text())["arrays"] if self._named else [], self._named):
             [piece] = of["pieces"]
             piece.update(start=start, extent=of["shape"])
             arrays.setdefault(name, {"name": name, "dtype": of["dtype"], "shape": shape, "pieces": []})["pieces"].append(piece)
-        path.write_text(json.dumps({"arrays": list(arrays.values())}))
-        self._named = []
+        if self._named:
+            self._said = json.dumps({"arrays": list(arrays.values())})
+            self._named = []
+        if self._said:
+            path.write_text(self._said)  # which may fail in the middle, and is written again then
 
     def close(self) -> None:
         """Gives up a save that was not committed."""
