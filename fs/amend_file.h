@@ -1,4 +1,4 @@
-// What is known of a file that is being added to a committed step, or completes one (amend.h): by its node, from its creation until its
+// The facts of a file that is being added to a committed step, or completes one (amend.h): by its node, from its creation until its
 // last release. Others ask here what an open file is; the files of amend say it.
 // Threads: any. Nothing blocks.
 #pragma once

@@ -53,7 +53,7 @@ static int remove_empty_folder(struct call *c, int dirfd, const struct stat *st)
 	return rc == -EEXIST ? -ENOTEMPTY : rc;
 }
 
-// What stands under the new name: 0 nothing, or something empty that was dropped on the way. step NULL: it is none yet.
+// Of what has the new name: 0 nothing, or something empty that was dropped on the way. step NULL: it is none yet.
 static int clear_target(struct call *c, const char *folder_id, struct ckpt_step *step)
 {
 	struct ckpt_step *there = ckpt_step_find(c->fs->store, folder_id, c->other_name);

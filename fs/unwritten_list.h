@@ -1,4 +1,4 @@
-// Who has the twin of a file open for writing and has not written (unwritten.h): a list at the file's node. All of them follow the twin
+// Clients that have the twin of a file open for writing and have not written (unwritten.h): a list at the file's node. All of them follow the twin
 // to the file that it becomes.
 //
 // Threads: any. Nothing blocks but opening that file.

@@ -1,4 +1,4 @@
-// What verbs answer, as JSON text: malloc'ed, NULL: no memory. Threads: any.
+// The answers of verbs, as JSON text: malloc'ed, NULL: no memory. Threads: any.
 #pragma once
 
 // error is of errno(3), for programs; text for people.

@@ -147,7 +147,7 @@ static bool is_as_sealed(const struct pair *p, char which)
 	return true;
 }
 
-// What was read once had the same elements.
+// The elements were the same when they were read.
 static bool is_same_digest(const struct pair *p)
 {
 	const uint8_t *a = p->a->array.digest, *b = p->b->array.digest;

@@ -7,7 +7,7 @@
 // Arrays are read up to some times the bytes of the step's files: a few bytes may be those of many arrays.
 // An array whose chunks are those of the step before is not read there: their ids say so, where both are sealed.
 // The catalog gets the digest of each array that was read (core/array/array_digest.h), and of those that chunks of the seal are all of.
-// Where the step before has digests, its arrays are not read.
+// The arrays of a step before that has digests are not read.
 // Ownership: the caller's. Threads: any; the calling thread needs CKPT_EXAMINE_STACK bytes of stack, as formats are read in it. Blocks on the disk or the
 // store.
 #pragma once

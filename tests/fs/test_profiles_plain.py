@@ -1,4 +1,4 @@
-"""What looks like the last act of a framework and completes nothing: folders of a run, copies, saves without arrays."""
+"""Acts that look like the last one of a framework and complete nothing: folders of a run, copies, saves without arrays."""
 
 import os
 import shutil

@@ -320,7 +320,7 @@ def test_files_that_are_damaged(tmp_path, libver):
 
 
 def flip(path, step=1):
-    """What becomes of the catalog when one bit of each byte, or of each `step`th one, is another."""
+    """The catalog of a file in which one bit of each byte, or of each `step`th one, is another."""
     program = Path(os.environ["CKPT_BUILD_DIR"]) / "tests/interop_flip"
     return json.loads(subprocess.run([program, path, str(step)], capture_output=True, text=True, check=True).stdout)
 

@@ -63,7 +63,7 @@ def write_rest(top):
 
 
 def save(top, lacks=None):
-    """What is in the arrays of zarr. lacks: a chunk that no rank has written."""
+    """The arrays of zarr. lacks: a chunk that no rank has written."""
     dice = np.random.default_rng(7)
     model = {"decoder.layers.weight": (dice.standard_normal((6, 8, 10)).astype(BFLOAT16), (3, 2, 1)),
              "decoder.norm.weight": (dice.standard_normal(24).astype(np.float32), (1,)),

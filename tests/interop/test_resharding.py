@@ -1,4 +1,4 @@
-"""What four ranks have saved is read as any number of shards, on either axis: each element is in one shard, once."""
+"""Checkpoints of four ranks are read as any number of shards, on either axis: each element is in one shard, once."""
 
 import warnings
 

@@ -16,7 +16,7 @@
 
 struct ckpt_cufile;
 
-// Where they are. Tests have a library of their own.
+// The places of the library. Tests have one of their own.
 extern const char *ckpt_cufile_library, *ckpt_cufile_driver;
 
 // why: CKPT_CUFILE_WHY_MAX bytes: the version of the driver, or the reason of -ENOENT.
