@@ -111,5 +111,5 @@ def test_digests_of_files_that_may_have_changed_are_not_trusted(mount, looked, c
     with raw.open("r+b") as f:
         f.write(data)
     os.utime(raw, ns=(stat.st_atime_ns, stat.st_mtime_ns))
-    changed = lambda a, b: [row["name"] for row in json.loads(ckptfs("diff", "--json", "--arrays", store, a, b, check=False).stdout)["arrays"]["changed"]]  # noqa: E731
+    changed = lambda a, b: [row["array"] for row in json.loads(ckptfs("diff", "--json", "--arrays", store, a, b, check=False).stdout)["arrays"]["changed"]]  # noqa: E731
     assert changed("1", "2") == ["w"] and changed("1", "3") == ["w"]
