@@ -34,6 +34,9 @@
 #include <stdio.h>
 #include <sys/stat.h>
 
+#define RELEASE_NS INT64_C(500000000) // that a closed descriptor is waited for
+#define RELEASE_NAP_NS 1000000
+
 // --- New names ------------------------------------------------------------------------------------------------------------
 
 int amend_open_session(struct ckpt_fs *fs __attribute__((unused)), const struct place *p)
@@ -323,18 +326,35 @@ static int link_live(int dirfd, const char *name, const struct incoming *in)
 	return rc ? rc : ckpt_sys.link(dirfd, name, in->session_fd, in->raw);
 }
 
-static bool is_written(struct ckpt_fs *fs, uint64_t number)
+// *ret_ending: a descriptor was closed, and its release may be under way.
+static bool has_writers(struct ckpt_fs *fs, uint64_t number, bool *ret_ending)
 {
 	struct node *n = node_find(fs, SPACE_LIVE, number);
 	bool is = false;
 
+	*ret_ending = false;
 	if (n && node_used(n)) {
 		ckpt_lock_take(&n->use->lock);
 		is = n->use->write_opens;
+		*ret_ending = __atomic_load_n(&n->use->ending_writers, __ATOMIC_RELAXED);
 		ckpt_lock_drop(&n->use->lock);
 	}
 	node_unref(fs, n);
 	return is;
+}
+
+// close(2) returns before its release has come. A rename right after it waits for that, a moment.
+static bool is_written(struct ckpt_fs *fs, uint64_t number)
+{
+	int64_t until_ns = ckpt_sys.mono_ns() + RELEASE_NS;
+	bool ending;
+
+	while (has_writers(fs, number, &ending)) {
+		if (!ending || ckpt_sys.mono_ns() >= until_ns)
+			return true;
+		ckpt_sys.sleep_ns(RELEASE_NAP_NS);
+	}
+	return false;
 }
 
 static int bring_live(struct call *c, int from_fd, const struct live_child *child, struct incoming *in)
