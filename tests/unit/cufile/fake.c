@@ -24,7 +24,7 @@ typedef struct {
 } CUfileDescr_t;
 
 struct fake_cufile {
-	atomic_uint calls, fail_at; // fail_at 0: none does
+	atomic_uint calls, fail_at; // those from fail_at on fail; 0: none does
 	int open_error;             // of cuFileDriverOpen
 	size_t most;                // bytes of a read; 0: all
 	atomic_uint reads, files;   // files: registered and not yet deregistered
@@ -38,9 +38,12 @@ CUfileError_t cuFileHandleRegister(void **fh, CUfileDescr_t *descr);
 void cuFileHandleDeregister(void *fh);
 ssize_t cuFileRead(void *fh, void *buf, size_t size, off_t file_offset, off_t buf_offset);
 
+// From that call on, so that each reader meets one that fails, however late it hears of the first.
 static int fails(void)
 {
-	return atomic_fetch_add(&fake_cufile.calls, 1) + 1 == atomic_load(&fake_cufile.fail_at);
+	unsigned call = atomic_fetch_add(&fake_cufile.calls, 1) + 1, at = atomic_load(&fake_cufile.fail_at);
+
+	return at && call >= at;
 }
 
 CUfileError_t cuFileDriverOpen(void)
