@@ -6,6 +6,7 @@
 #include "core/base/util.h"
 #include "core/cold/chunk.h"
 #include "core/step/store.h"
+#include "core/view/examine_known.h"
 #include "core/view/step_arrays.h"
 
 #include <stdio.h>
@@ -225,44 +226,55 @@ static char *words_of(const struct ckpt_array_finding *f)
 	return ckpt_name_clean(text);
 }
 
-static int add_words(const struct ckpt_findings *f, bool troubles, json_t *first, size_t *bytes)
+// They are left out if there is no room: a name may be longer than all of it.
+static int add_text(const char *text, json_t *first, size_t *bytes)
 {
-	for (size_t i = 0; i < f->count && json_array_size(first) < CKPT_EXAMINED_MAX; i++) {
-		CLEANUP_FREE char *text = NULL;
-		size_t len;
+	size_t len = strlen(text);
+
+	if (json_array_size(first) == CKPT_EXAMINED_MAX || len > CKPT_EXAMINED_BYTES_MAX - *bytes)
+		return 0;
+	*bytes += len;
+	return json_array_append_new(first, json_string(text)) ? -ENOMEM : 0;
+}
+
+static int add_words(const struct ckpt_findings *f, const struct ckpt_examine_known *known, bool troubles,
+		     json_t *first, size_t *bytes)
+{
+	const char *text;
+	int rc = 0;
+
+	for (size_t i = 0; !rc && i < f->count && json_array_size(first) < CKPT_EXAMINED_MAX; i++) {
+		CLEANUP_FREE char *words = NULL;
 
 		if (ckpt_array_finding_is_trouble(f->at[i].kind) != troubles)
 			continue;
-		text = words_of(&f->at[i]);
-		if (!text)
-			return -ENOMEM;
-		len = strlen(text);
-		if (len > CKPT_EXAMINED_BYTES_MAX - *bytes)
-			continue; // a name may be longer than all of it
-		*bytes += len;
-		if (json_array_append_new(first, json_string(text)))
-			return -ENOMEM;
+		words = words_of(&f->at[i]);
+		rc = words ? add_text(words, first, bytes) : -ENOMEM;
 	}
-	return 0;
+	for (size_t i = 0; !rc && (text = ckpt_examine_known_words(known, troubles, i)); i++)
+		rc = add_text(text, first, bytes);
+	return rc;
 }
 
-static int counts_of(const struct ckpt_findings *f, json_t *counts, uint64_t *troubles)
+static int counts_of(const struct ckpt_findings *f, const struct ckpt_examine_known *known, json_t *counts,
+		     uint64_t *troubles)
 {
 	*troubles = 0;
 	for (int kind = 0; kind < CKPT_FINDING_KINDS; kind++) {
-		if (!f->counts[kind])
+		uint64_t count = f->counts[kind] + ckpt_examine_known_count(known, kind);
+
+		if (!count)
 			continue;
-		*troubles += ckpt_array_finding_is_trouble(kind) ? f->counts[kind] : 0;
-		if (json_object_set_new(counts, ckpt_array_finding_word(kind),
-					json_integer((json_int_t)f->counts[kind])))
+		*troubles += ckpt_array_finding_is_trouble(kind) ? count : 0;
+		if (json_object_set_new(counts, ckpt_array_finding_word(kind), json_integer((json_int_t)count)))
 			return -ENOMEM;
 	}
 	return 0;
 }
 
 // not_read: arrays whose elements were left out; 0: no array's, or all, as headers alone were read.
-static int put_into_words(const struct ckpt_findings *f, size_t arrays, bool elements, uint64_t not_read,
-			  struct ckpt_examined *ret)
+static int put_into_words(const struct ckpt_findings *f, const struct ckpt_examine_known *known, size_t arrays,
+			  bool elements, uint64_t not_read, struct ckpt_examined *ret)
 {
 	struct ckpt_examined e = {0};
 	json_t *counts, *first;
@@ -272,9 +284,9 @@ static int put_into_words(const struct ckpt_findings *f, size_t arrays, bool ele
 	ckpt_json_begin();
 	counts = json_object();
 	first = json_array();
-	rc = counts && first ? counts_of(f, counts, &e.troubles) : -ENOMEM;
+	rc = counts && first ? counts_of(f, known, counts, &e.troubles) : -ENOMEM;
 	if (!rc)
-		rc = add_words(f, true, first, &bytes);
+		rc = add_words(f, known, true, first, &bytes);
 	if (!rc && e.troubles) {
 		const char *worst = json_string_value(json_array_get(first, 0));
 
@@ -282,7 +294,7 @@ static int put_into_words(const struct ckpt_findings *f, size_t arrays, bool ele
 		rc = e.worst ? 0 : -ENOMEM;
 	}
 	if (!rc)
-		rc = add_words(f, false, first, &bytes);
+		rc = add_words(f, known, false, first, &bytes);
 	e.json = ckpt_json_dump(rc ? NULL
 				   : json_pack("{s:I, s:O, s:O, s:b, s:s, s:o*}", "arrays", (json_int_t)arrays,
 					       "counts", counts, "first", first, "healthy", !e.troubles, "looked",
@@ -325,7 +337,7 @@ static uint64_t bytes_max(const struct ckpt_manifest *m)
 
 static int find_all(const struct ckpt_examine *how, struct ckpt_step_arrays *arrays,
 		    const struct ckpt_findings_side *now, const struct ckpt_findings_side *before,
-		    struct ckpt_findings *f, uint64_t *ret_not_read)
+		    struct ckpt_findings *f, struct ckpt_examine_known *known, uint64_t *ret_not_read)
 {
 	struct sides sides = {.now = now->catalog, .is = {.m = how->m}, .arrays = arrays};
 	struct ckpt_findings_reading reading = {.go_on = how->go_on,
@@ -344,10 +356,13 @@ static int find_all(const struct ckpt_examine *how, struct ckpt_step_arrays *arr
 		reading.same = same;
 		reading.same_arg = &sides;
 	}
-	if (!rc && how->elements)
-		rc = ckpt_findings_of_elements(f, now, before, &reading);
-	if (!rc && !how->elements)
+	if (!rc && how->elements) {
+		rc = ckpt_examine_known_find(how->step, how->m, arrays, known);
+		if (rc == -ENOENT)
+			rc = ckpt_findings_of_elements(f, now, before, &reading);
+	} else if (!rc) {
 		take_known_digests(&sides);
+	}
 	*ret_not_read = reading.not_read;
 	return rc;
 }
@@ -364,6 +379,7 @@ int ckpt_examine(const struct ckpt_examine *how, struct ckpt_examined *ret)
 	struct ckpt_catalog_stop stop = {.go_on = goes_on, .arg = (void *)how};
 	struct ckpt_step_arrays *arrays = NULL, *arrays_before = NULL;
 	struct ckpt_findings_side now, before;
+	struct ckpt_examine_known known = {0};
 	struct ckpt_findings found = {0};
 	uint64_t not_read = 0;
 	int rc = ckpt_step_arrays_read_until(how->step, how->m, "", how->go_on ? &stop : NULL, &arrays);
@@ -379,12 +395,13 @@ int ckpt_examine(const struct ckpt_examine *how, struct ckpt_examined *ret)
 			before = side_of(how->before, arrays_before);
 	}
 	if (rc != -ENOMEM && rc != -EINTR)
-		rc = find_all(how, arrays, &now, arrays_before ? &before : NULL, &found, &not_read);
+		rc = find_all(how, arrays, &now, arrays_before ? &before : NULL, &found, &known, &not_read);
 	if (!rc && (ckpt_catalog_count(now.catalog) || found.count))
-		rc = put_into_words(&found, ckpt_catalog_count(now.catalog), how->elements, not_read, ret);
+		rc = put_into_words(&found, &known, ckpt_catalog_count(now.catalog), how->elements, not_read, ret);
 	if (!rc && ckpt_catalog_count(now.catalog))
 		rc = ckpt_step_arrays_encode(arrays, &ret->catalog, &ret->catalog_len);
 	ckpt_findings_done(&found);
+	ckpt_examine_known_done(&known);
 	ckpt_step_arrays_free(arrays);
 	ckpt_step_arrays_free(arrays_before);
 	return rc;

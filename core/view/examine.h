@@ -8,6 +8,7 @@
 // An array whose chunks are those of the step before is not read there: their ids say so, where both are sealed.
 // The catalog gets the digest of each array that was read (core/array/array_digest.h), and of those that chunks of the seal are all of.
 // The arrays of a step before that has digests are not read.
+// Nor are elements that an older version of the step has, in the same bytes (examine_known.h).
 // Ownership: the caller's. Threads: any; the calling thread needs CKPT_EXAMINE_STACK bytes of stack, as formats are read in it. Blocks on the disk or the
 // store.
 #pragma once

@@ -216,6 +216,36 @@ def test_findings_are_those_of_the_files(mount, save_model, found, ckptfs, commi
     wait_until(lambda: ckptfs.json("info", mount.path, 1)["healthy"], 60, "a look at the files of another save")
 
 
+def read_by(pid):
+    return int(next(line.split()[1] for line in open(f"/proc/{pid}/io") if line.startswith("rchar:")))
+
+
+def test_an_edit_beside_arrays_reads_none_of_them_again(mount, save_model, found, ckptfs):
+    save_model(1)
+    big = np.random.default_rng(2).standard_normal(4 << 20, np.float32)  # 16 MiB
+    save_model(2, big=big, **{"layers.1.weight": with_nan(1), "mask": np.full(2000, np.inf, np.float32)})
+    counts, first = found(mount.path, 2)
+    assert counts["nan"] == counts["inf"] == 1
+    digests = {a["name"]: a["digest"] for a in ckptfs.json("arrays", mount.path, 2)}
+    assert all(digests.values())
+
+    def edited(edit):
+        before, versions = read_by(mount.pid), len(ckptfs.json("info", mount.path, 2)["versions"])
+        edit()
+        wait_until(lambda: (r := ckptfs.json("info", mount.path, 2))["findings"] and len(r["versions"]) >= versions + 2 and r["sealed"], 60, "another look")
+        return read_by(mount.pid) - before
+
+    for edit in (lambda: trees.write(mount / "2/eval.json", b'{"loss": 2}'), lambda: (mount / "2/eval.json").unlink()):
+        assert edited(edit) < big.nbytes / 2
+        assert found(mount.path, 2) == (counts, first)
+        assert {a["name"]: a["digest"] for a in ckptfs.json("arrays", mount.path, 2)} == digests
+    assert edited(lambda: np.save(mount / "2/more.npy", np.full(9, np.inf))) >= big.nbytes, "other arrays are there"
+    assert found(mount.path, 2)[0] == {**counts, "inf": 2}
+    ckptfs("cool", mount.path, 2)
+    assert edited(lambda: trees.write(mount / "2/eval.json", b'{"loss": 3}')) < big.nbytes / 2
+    assert found(mount.path, 2)[0] == {**counts, "inf": 2}
+
+
 def test_looking_makes_one_version_and_no_more(mount, save_model, save, found, ckptfs):
     save_model(1)
     save(2, lambda top: trees.write(top / "data.bin", bytes(range(256)) * 300))
