@@ -302,8 +302,8 @@ static int set_metadata(struct ckpt_edit *d, struct ckpt_record *r)
 // Findings are those of the files of a version.
 static bool has_other_files(const struct ckpt_edit *d)
 {
-	return d->restores ||
-	       (!d->same_files && memcmp(ckpt_manifest_sha256(d->next), ckpt_manifest_sha256(d->m), CKPT_SHA256_LEN));
+	return d->restores || (!d->same_files && !d->only_attributes &&
+			       memcmp(ckpt_manifest_sha256(d->next), ckpt_manifest_sha256(d->m), CKPT_SHA256_LEN));
 }
 
 static int set_findings(struct ckpt_record *r, const char *findings)

@@ -246,6 +246,15 @@ def test_an_edit_beside_arrays_reads_none_of_them_again(mount, save_model, found
     assert found(mount.path, 2)[0] == {**counts, "inf": 2}
 
 
+def test_new_modes_keep_findings(mount, save_model, found, ckptfs):
+    save_model(1, **{"layers.1.weight": with_nan(1)})
+    was = found(mount.path, 1)
+    (mount / "1/model.safetensors").chmod(0o640)
+    row = wait_until(lambda: (r := ckptfs.json("info", mount.path, 1))["versions"][-1]["event"] == "edit" and r, 60, "the edit's version")
+    assert (row["findings"]["counts"], row["findings"]) == was
+    assert [v["event"] for v in row["versions"]].count("edit") == 1
+
+
 def test_looking_makes_one_version_and_no_more(mount, save_model, save, found, ckptfs):
     save_model(1)
     save(2, lambda top: trees.write(top / "data.bin", bytes(range(256)) * 300))
