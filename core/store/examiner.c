@@ -11,6 +11,7 @@
 #include "core/step/older.h"
 #include "core/step/store.h"
 #include "core/view/examine.h"
+#include "core/view/step_arrays.h"
 
 // --- Which steps --------------------------------------------------------------------------------------------------------
 
@@ -102,7 +103,6 @@ struct look {
 	uint32_t files; // the version that made them
 	struct ckpt_examine how;
 	struct ckpt_examined found;
-	int rc;
 };
 
 static bool go_on(void *arg, uint64_t bytes)
@@ -156,28 +156,11 @@ static int needs_look(struct look *l, bool *ret_needed)
 	return rc;
 }
 
-static void *examine(void *arg)
+static int examine(void *arg)
 {
 	struct look *l = arg;
 
-	l->rc = ckpt_examine(&l->how, &l->found);
-	return NULL;
-}
-
-// Formats are read in it, as deep as they are nested.
-static int examine_with_stack(struct look *l)
-{
-	pthread_attr_t attr;
-	pthread_t thread;
-	int rc;
-
-	pthread_attr_init(&attr);
-	rc = pthread_attr_setstacksize(&attr, CKPT_EXAMINE_STACK) ?: pthread_create(&thread, &attr, examine, l);
-	pthread_attr_destroy(&attr);
-	if (rc)
-		return -rc;
-	pthread_join(thread, NULL);
-	return l->rc;
+	return ckpt_examine(&l->how, &l->found);
 }
 
 // A step before whose bytes are not all here is not compared.
@@ -216,7 +199,7 @@ static int find(struct look *l)
 	if (rc || !ckpt_examiner_is_here(l->step, l->how.m))
 		return rc;
 	take_before(l);
-	rc = examine_with_stack(l);
+	rc = ckpt_step_arrays_with_stack(examine, l);
 	if (!rc && l->found.json)
 		rc = ckpt_version_examined(l->step, &(struct ckpt_examined_of){l->how.m, l->found.json,
 									       l->found.catalog, l->found.catalog_len});

@@ -2,8 +2,8 @@
 
 #include "core/base/lock.h"
 #include "core/base/util.h"
+#include "core/view/step_arrays.h"
 
-#define STACK_BYTES ((size_t)8 << 20)
 #define MAKING_MAX 4 // views at once: their names come from outside, and each may take much memory until it is made
 
 // States: under way (set NULL, not failed), ready (set), failed. A slot is in the list while it is one of the first two. Invariants:
@@ -196,32 +196,13 @@ struct making {
 	const char *view;            // NULL: none
 	struct ckpt_array_dir *set;
 	struct ckpt_view_why why;
-	int rc;
 };
 
-static void *run_making(void *arg)
+static int make_set(void *arg)
 {
 	struct making *m = arg;
 
-	m->rc = m->view ? ckpt_array_dir_view(m->base, m->view, &m->set, &m->why)
-			: ckpt_array_dir_new(m->step, &m->set);
-	return NULL;
-}
-
-// Readers of formats follow what is in each other, as deep as their limits allow: more than a caller's stack may have room for.
-static int make_set(struct making *m)
-{
-	pthread_attr_t attr;
-	pthread_t id;
-	int rc;
-
-	pthread_attr_init(&attr);
-	rc = pthread_attr_setstacksize(&attr, STACK_BYTES) ?: pthread_create(&id, &attr, run_making, m);
-	pthread_attr_destroy(&attr);
-	if (rc)
-		return -rc;
-	pthread_join(id, NULL);
-	return m->rc;
+	return m->view ? ckpt_array_dir_view(m->base, m->view, &m->set, &m->why) : ckpt_array_dir_new(m->step, &m->set);
 }
 
 static bool has_set_locked(const struct ckpt_array_cache *c, const struct ckpt_array_dir *set)
@@ -276,7 +257,7 @@ static int make(struct ckpt_array_cache *c, struct making *m, struct slot *s, st
 
 	if (m->view)
 		begin_view(c);
-	rc = make_set(m);
+	rc = ckpt_step_arrays_with_stack(make_set, m);
 	ckpt_lock_take(&c->lock);
 	c->making -= m->view != NULL;
 	at = &c->first;

@@ -9,7 +9,7 @@
 // The catalog gets the digest of each array that was read (core/array/array_digest.h), and of those that chunks of the seal are all of.
 // The arrays of a step before that has digests are not read.
 // Nor are elements that an older version of the step has, in the same bytes (examine_known.h).
-// Ownership: the caller's. Threads: any; the calling thread needs CKPT_EXAMINE_STACK bytes of stack, as formats are read in it. Blocks on the disk or the
+// Ownership: the caller's. Threads: any; the calling thread needs CKPT_STEP_ARRAYS_STACK bytes of stack, as formats are read in it. Blocks on the disk or the
 // store.
 #pragma once
 
@@ -17,7 +17,6 @@
 
 #define CKPT_EXAMINED_MAX 16
 #define CKPT_EXAMINED_BYTES_MAX 2048
-#define CKPT_EXAMINE_STACK ((size_t)8 << 20)
 
 // The committed step before this one in its folder, by its number where both have one, else by when they were committed; a reference. NULL: it is the first,
 // or there is no memory.

@@ -1,13 +1,11 @@
 // The catalog of a version, from the headers of its files, encoded for its manifest.
 //
-// Formats are read in a thread of their own, whose stack is large: files may nest deep. The caller waits for it.
+// Formats are read in a thread of their own (step_arrays.h), for which the caller waits.
 //
 // Ownership: results are the caller's. Threads: any. Blocks on the disk or the store.
 #pragma once
 
 #include "core/step/step.h"
-
-#define CKPT_HEADER_STACK ((size_t)8 << 20)
 
 struct ckpt_header_catalog {
 	bool (*go_on)(

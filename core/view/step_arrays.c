@@ -8,6 +8,7 @@
 #include "core/step/store.h"
 
 #include <limits.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <sys/stat.h>
 
@@ -392,6 +393,38 @@ int ckpt_step_arrays_encode(struct ckpt_step_arrays *a, void **ret_bytes, size_t
 	ckpt_catalog_free(again);
 	*ret_bytes = TAKE_PTR(bytes);
 	return 0;
+}
+
+// --- The stack --------------------------------------------------------------------------------------------------------------
+
+struct call {
+	int (*read)(void *arg);
+	void *arg;
+	int rc;
+};
+
+static void *run_call(void *arg)
+{
+	struct call *c = arg;
+
+	c->rc = c->read(c->arg);
+	return NULL;
+}
+
+int ckpt_step_arrays_with_stack(int (*read)(void *arg), void *arg)
+{
+	struct call c = {.read = read, .arg = arg};
+	pthread_attr_t attr;
+	pthread_t thread;
+	int rc;
+
+	pthread_attr_init(&attr);
+	rc = pthread_attr_setstacksize(&attr, CKPT_STEP_ARRAYS_STACK) ?: pthread_create(&thread, &attr, run_call, &c);
+	pthread_attr_destroy(&attr);
+	if (rc)
+		return -rc;
+	pthread_join(thread, NULL);
+	return c.rc;
 }
 
 // --- The whole ----------------------------------------------------------------------------------------------------------------

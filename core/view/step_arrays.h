@@ -16,6 +16,11 @@
 
 struct ckpt_step_arrays;
 
+// Readers of formats follow what is in each other, as deep as their limits allow: more than a caller's stack may have room for. So read(arg) runs in a
+// thread that has CKPT_STEP_ARRAYS_STACK bytes, and the caller waits for it. What it answers; -EAGAIN: there is no thread to be had.
+#define CKPT_STEP_ARRAYS_STACK ((size_t)8 << 20)
+int ckpt_step_arrays_with_stack(int (*read)(void *arg), void *arg);
+
 // Guarded by step->lock.
 struct ckpt_catalog_told {
 	uint8_t manifest_sha256[CKPT_SHA256_LEN]; // whose catalog the error log has a line about
