@@ -4,7 +4,8 @@
 #include "core/record/metadata.h"
 #include "core/step/older.h"
 
-#define STATES_MAX 64 // that are asked for their findings
+#define STATES_MAX 64 // of the step's files, from the newest on: these are asked for their findings
+#define TRIES_MAX 4   // of those with findings: a version that was restored is like one before the newest
 
 // --- The same arrays ----------------------------------------------------------------------------------------------------
 
@@ -44,7 +45,7 @@ static bool find_seal(const struct ckpt_manifest *m, const char *file, struct ck
 }
 
 struct sides {
-	struct ckpt_manifest *m, *older_m;
+	struct ckpt_manifest *m, *older_m; // one of those that are tried
 	const struct ckpt_catalog *now, *older;
 	const char *file; // the last one that was the same: arrays come mostly file by file
 };
@@ -143,30 +144,6 @@ static int read_findings(const struct ckpt_record *record, json_t **ret_findings
 	return 0;
 }
 
-// The newest version that has them. Its manifest keeps its catalog, or nothing is known.
-static int find_older(struct ckpt_step *step, struct ckpt_manifest **ret_m, json_t **ret_findings)
-{
-	struct ckpt_older *list;
-	size_t count;
-	int rc = ckpt_older_list(step, &list, &count);
-
-	if (rc)
-		return rc;
-	rc = -ENOENT;
-	for (size_t i = count, tries = STATES_MAX; i-- > 0 && tries-- > 0 && rc == -ENOENT;) {
-		struct ckpt_record record;
-
-		if (ckpt_step_record(step, list[i].says, &record))
-			continue;
-		rc = read_findings(&record, ret_findings);
-		if (!rc)
-			rc = ckpt_step_read_manifest(step, &record.summary, ret_m);
-		ckpt_record_done(&record);
-	}
-	free(list);
-	return rc;
-}
-
 // The catalog that a manifest keeps. -ENOENT: none.
 static int read_kept(struct ckpt_step *step, struct ckpt_manifest *m, struct ckpt_step_arrays **ret_arrays)
 {
@@ -176,28 +153,65 @@ static int read_kept(struct ckpt_step *step, struct ckpt_manifest *m, struct ckp
 	return ckpt_manifest_catalog(m, &bytes, &len) ? ckpt_step_arrays_read(step, m, "", ret_arrays) : -ENOENT;
 }
 
+// 0: the record's version has the same arrays, which now get their digests.
+static int take_arrays(struct ckpt_step *step, const struct ckpt_record *record, struct sides *s,
+		       struct ckpt_step_arrays *now)
+{
+	struct ckpt_step_arrays *older = NULL;
+	int rc = ckpt_step_read_manifest(step, &record->summary, &s->older_m);
+
+	s->file = NULL;
+	if (!rc)
+		rc = read_kept(step, s->older_m, &older);
+	if (!rc) {
+		s->older = ckpt_step_arrays_catalog(older);
+		rc = compare(s);
+	}
+	if (!rc)
+		take_digests(now, s->older);
+	ckpt_step_arrays_free(older);
+	ckpt_manifest_unref(TAKE_PTR(s->older_m));
+	return rc;
+}
+
+// Versions without findings cost no try.
+static int try_version(struct ckpt_step *step, uint32_t version, struct sides *s, struct ckpt_step_arrays *now,
+		       json_t **ret_findings, unsigned *tries)
+{
+	struct ckpt_record record;
+	int rc = ckpt_step_record(step, version, &record);
+
+	if (rc)
+		return rc;
+	rc = read_findings(&record, ret_findings);
+	if (!rc) {
+		(*tries)++;
+		rc = take_arrays(step, &record, s, now);
+		if (rc)
+			json_decref(TAKE_PTR(*ret_findings));
+	}
+	ckpt_record_done(&record);
+	return rc;
+}
+
 int ckpt_examine_known_find(struct ckpt_step *step, struct ckpt_manifest *m, struct ckpt_step_arrays *now,
 			    struct ckpt_examine_known *ret_known)
 {
 	struct sides s = {.m = m, .now = ckpt_step_arrays_catalog(now)};
-	struct ckpt_step_arrays *older = NULL;
-	struct ckpt_examine_known k = {0};
-	int rc = find_older(step, &s.older_m, &k.findings);
+	struct ckpt_older *list;
+	unsigned tries = 0;
+	size_t count;
+	int rc = ckpt_older_list(step, &list, &count);
 
-	if (!rc)
-		rc = read_kept(step, s.older_m, &older);
-	if (!rc) {
-		s.older = ckpt_step_arrays_catalog(older);
-		rc = compare(&s);
+	if (rc)
+		return rc == -ENOMEM ? rc : -ENOENT;
+	rc = -ENOENT;
+	for (size_t i = count; i-- > 0 && count - i <= STATES_MAX && tries < TRIES_MAX && rc;) {
+		rc = try_version(step, list[i].says, &s, now, &ret_known->findings, &tries);
+		if (rc == -ENOMEM || rc == -EINTR)
+			break;
 	}
-	if (!rc) {
-		take_digests(now, s.older);
-		*ret_known = k;
-	} else {
-		ckpt_examine_known_done(&k);
-	}
-	ckpt_step_arrays_free(older);
-	ckpt_manifest_unref(s.older_m);
+	free(list);
 	return !rc || rc == -ENOMEM || rc == -EINTR ? rc : -ENOENT;
 }
 
