@@ -7,6 +7,7 @@
 //   2. A memo is put once, and the value it has is changed only within its range. A pickle that does otherwise is refused; none of Python's does.
 //   3. What a range gets was put in front of it, or in it.
 //   4. A value is made once: where a part of a moved range was made before, it is recalled there.
+//   5. A container that loses an item stands in one place. One that is recalled elsewhere would lose it there, too, and is refused.
 #include "core/array/pickle_edit.h"
 
 #include "core/array/pickle_graph.h"
@@ -29,6 +30,7 @@ struct slot {
 	uint64_t from;
 	uint32_t memo; // its number + 1
 	bool got;      // from a memo
+	bool less;     // an item of it is cut
 };
 
 struct mark {
@@ -38,7 +40,7 @@ struct mark {
 
 struct memo {
 	struct range range; // to is 0 while its value is on the stack
-	bool put, written;
+	bool put, written, less;
 };
 
 struct memoize {
@@ -63,6 +65,23 @@ struct edit {
 		cut_count, cut_cap, cut_items;
 };
 
+// The first of `count` things, in the order of their places, that is not in front of `at`; count: none is.
+static size_t find_place(const struct edit *e, uint64_t (*place)(const struct edit *e, size_t i), size_t count,
+			 uint64_t at)
+{
+	size_t low = 0, high = count;
+
+	while (low < high) {
+		size_t middle = low + (high - low) / 2;
+
+		if (place(e, middle) < at)
+			low = middle + 1;
+		else
+			high = middle;
+	}
+	return low;
+}
+
 // --- The first pass -----------------------------------------------------------------------------------------------------
 
 static int push(struct edit *e, uint64_t from, bool got)
@@ -82,9 +101,14 @@ static bool has(const struct edit *e, size_t count)
 // The slots from this one on have ended at the opcode at `at`.
 static void take(struct edit *e, size_t first, uint64_t at)
 {
-	for (size_t i = first; i < e->depth; i++)
-		if (e->stack[i].memo)
-			e->memos[e->stack[i].memo - 1].range.to = i + 1 < e->depth ? e->stack[i + 1].from : at;
+	for (size_t i = first; i < e->depth; i++) {
+		struct memo *m = e->stack[i].memo ? &e->memos[e->stack[i].memo - 1] : NULL;
+
+		if (!m)
+			continue;
+		m->range.to = i + 1 < e->depth ? e->stack[i + 1].from : at;
+		m->less = e->stack[i].less;
+	}
 	e->depth = first;
 }
 
@@ -124,20 +148,17 @@ static bool is_cut(const struct edit *e, size_t item)
 	return e->cut[item / 8] & 1u << item % 8;
 }
 
-// The first item that the opcode at `at` has put into a container. 0: none.
+static uint64_t place_of_item(const struct edit *e, size_t i)
+{
+	return e->p->item_at[i];
+}
+
+// The first item that the opcode at `at` has put into a container. 0: none. Item 0 is none, and its place is 0.
 static size_t first_item(const struct edit *e, uint64_t at)
 {
-	size_t low = 1, high = e->p->item_count;
+	size_t item = at ? find_place(e, place_of_item, e->p->item_count, at) : 0;
 
-	while (low < high) {
-		size_t middle = low + (high - low) / 2;
-
-		if (e->p->item_at[middle] < at)
-			low = middle + 1;
-		else
-			high = middle;
-	}
-	return low < e->p->item_count && e->p->item_at[low] == at ? low : 0;
+	return item < e->p->item_count && e->p->item_at[item] == at ? item : 0;
 }
 
 // The values from `first` on join the container below them, `width` at a time. end: of the range of the last one.
@@ -156,6 +177,7 @@ static int add(struct edit *e, size_t first, size_t width, uint64_t at, uint64_t
 		if (ckpt_grow((void **)&e->cuts, &e->cut_cap, e->cut_count + 1, sizeof(range)))
 			return -ENOMEM;
 		e->cuts[e->cut_count++] = range;
+		e->stack[first - 1].less = true;
 	}
 	take(e, first, at);
 	return 0;
@@ -214,6 +236,14 @@ static int mark(struct edit *e, uint64_t at)
 	return 0;
 }
 
+// The last value stays: it has no end.
+static int stop(struct edit *e)
+{
+	if (e->stack[0].memo)
+		e->memos[e->stack[0].memo - 1].less = e->stack[0].less;
+	return 0;
+}
+
 static int step(struct edit *e, const struct ckpt_pickle_op *op, uint64_t at, uint64_t end)
 {
 	switch (op->code) {
@@ -221,7 +251,7 @@ static int step(struct edit *e, const struct ckpt_pickle_op *op, uint64_t at, ui
 	case 0x95: // FRAME
 		return 0;
 	case '.':
-		return has(e, 1) && e->depth == 1 ? 0 : -EINVAL;
+		return has(e, 1) && e->depth == 1 ? stop(e) : -EINVAL;
 	case '(':
 		return mark(e, at);
 	case 0x85:
@@ -345,19 +375,26 @@ static int copy(struct edit *e, uint64_t from, uint64_t to)
 	return rc ? rc : e->out->rc;
 }
 
+static uint64_t place_of_cut(const struct edit *e, size_t i)
+{
+	return e->cuts[i].from;
+}
+
+static uint64_t place_of_memo(const struct edit *e, size_t i)
+{
+	return e->memos[e->order[i]].range.from;
+}
+
+static uint64_t place_of_memoize(const struct edit *e, size_t i)
+{
+	return e->memoizes[i].at;
+}
+
 // The end of the cut range that begins there, but for one that has the whole of `in`; 0: none does.
 static uint64_t cut_end(const struct edit *e, uint64_t at, const struct range *in)
 {
-	size_t low = 0, high = e->cut_count;
+	size_t low = find_place(e, place_of_cut, e->cut_count, at);
 
-	while (low < high) {
-		size_t middle = low + (high - low) / 2;
-
-		if (e->cuts[middle].from < at)
-			low = middle + 1;
-		else
-			high = middle;
-	}
 	for (; low < e->cut_count && e->cuts[low].from == at; low++)
 		if (at > in->from || e->cuts[low].to < in->to)
 			return e->cuts[low].to;
@@ -367,16 +404,8 @@ static uint64_t cut_end(const struct edit *e, uint64_t at, const struct range *i
 // The largest value that begins there and was written before. False: there is none.
 static bool find_written(const struct edit *e, uint64_t at, uint64_t end, uint32_t *ret_memo)
 {
-	size_t low = 0, high = e->order_count;
+	size_t low = find_place(e, place_of_memo, e->order_count, at);
 
-	while (low < high) {
-		size_t middle = low + (high - low) / 2;
-
-		if (e->memos[e->order[middle]].range.from < at)
-			low = middle + 1;
-		else
-			high = middle;
-	}
 	for (; low < e->order_count && e->memos[e->order[low]].range.from == at; low++) {
 		*ret_memo = e->order[low];
 		if (e->memos[*ret_memo].written && e->memos[*ret_memo].range.to <= end)
@@ -387,17 +416,7 @@ static bool find_written(const struct edit *e, uint64_t at, uint64_t end, uint32
 
 static uint32_t number_of(const struct edit *e, uint64_t at)
 {
-	size_t low = 0, high = e->memoize_count;
-
-	while (low < high) {
-		size_t middle = low + (high - low) / 2;
-
-		if (e->memoizes[middle].at < at)
-			low = middle + 1;
-		else
-			high = middle;
-	}
-	return e->memoizes[low].memo;
+	return e->memoizes[find_place(e, place_of_memoize, e->memoize_count, at)].memo;
 }
 
 static int write_put(struct edit *e, const struct ckpt_pickle_op *op, uint64_t at, uint64_t end)
@@ -425,7 +444,7 @@ static int write_range(struct edit *e, const struct range *in, unsigned depth);
 
 static int write_get(struct edit *e, uint64_t number, uint64_t at, uint64_t end, unsigned depth)
 {
-	if (number >= e->memo_cap || !e->memos[number].put)
+	if (number >= e->memo_cap || !e->memos[number].put || e->memos[number].less)
 		return -EINVAL;
 	if (e->memos[number].written)
 		return copy(e, at, end);

@@ -38,6 +38,21 @@ static void cut_keys(struct dropping *d, const char *field, bool by_fqn)
 	}
 }
 
+static int compare(const struct ckpt_pickle *was, const uint8_t *cut, struct ckpt_buffer *out)
+{
+	struct ckpt_source edited = ckpt_pickle_edited(out);
+	struct ckpt_pickle_fault fault;
+	struct ckpt_pickle *now;
+	bool same = false;
+	int rc = ckpt_pickle_read(&edited, 0, edited.bytes, &now, NULL, &fault);
+
+	if (rc)
+		return rc;
+	rc = ckpt_pickle_compare(was, cut, now, &same);
+	ckpt_pickle_free(now);
+	return rc || same ? rc : -EINVAL;
+}
+
 int ckpt_drop_dcp(const struct ckpt_drop *how, const struct ckpt_source *from, int to)
 {
 	struct ckpt_pickle_fault fault;
@@ -58,6 +73,8 @@ int ckpt_drop_dcp(const struct ckpt_drop *how, const struct ckpt_source *from, i
 		cut_keys(&d, "storage_data", true);
 		rc = ckpt_pickle_edit(from, 0, from->bytes, p, d.cut, &out);
 	}
+	if (!rc)
+		rc = compare(p, d.cut, &out);
 	if (!rc) {
 		ssize_t n = ckpt_sys.pwrite(to, out.at, out.len, 0);
 
