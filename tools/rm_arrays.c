@@ -1,10 +1,10 @@
-// Arrays are dropped per file. A file goes if all of its arrays do; one that has others is written again without them (safetensors, npz). An index
-// loses their names. An array of zarr goes with its folder; metadata above it that name it (drop_tree.c) are written again without it.
+// Arrays are dropped per file. A file goes if all of its arrays do; one that has others is written again without them (safetensors, npz,
+// torch). An index loses their names. An array of zarr goes with its folder; metadata above it that name it (drop_tree.c) are written again without it.
 // .metadata of torch.distributed.checkpoint is written again; its .distcp files go if all of their pieces do, and stay as they are otherwise.
 // All of this is one version (core/save/amend.h): until that is appended the new files have names that no version names. Before that the
 // catalog of the version that is to be is compared with what it should have (rm_check.h).
 //
-// Refused, before anything is written: a format whose metadata cannot be written here as they were (torch files that keep other arrays, OCDBT ...).
+// Refused, before anything is written: a format whose metadata cannot be written here as they were (torch without a zip, OCDBT ...).
 #include "tools/rm_arrays.h"
 
 #include "core/array/write.h"
@@ -35,6 +35,7 @@ enum how {
 	REMOVED,
 	SAFETENSORS,
 	NPZ,
+	TORCH,
 	INDEXED,
 	DCP,      // .metadata
 	PIECES,   // of dcp: removed, or with others in it left as it is
@@ -62,6 +63,7 @@ struct dropping {
 	size_t dropped, kept; // arrays
 	bool keeps_pieces;    // files of dcp stay
 	int dirfd;            // the session's directory
+	char *why;            // a file cannot be written again
 	struct ckpt_amend_change *changes;
 	size_t change_count;
 };
@@ -192,21 +194,14 @@ static int add_array(struct dropping *d, size_t i)
 	return 0;
 }
 
-static int choose_how(const struct dropping *d, struct file *f)
+static void choose_how(struct file *f)
 {
 	if (f->how == FOLDER || f->how == METADATA || f->how == DCP || f->how == PIECES)
-		return 0;
+		return;
 	if (!f->kept)
 		f->how = REMOVED;
-	else if (f->how == INDEXED)
-		return 0;
-	else if (!strcmp(f->format, "safetensors"))
-		f->how = SAFETENSORS;
-	else if (!strcmp(f->format, "npz"))
-		f->how = NPZ;
-	else
-		return refuse(d, f->path, f->format, "it has other arrays, and what else is in it would not stay");
-	return 0;
+	else if (f->how != INDEXED) // of the known formats an npy has one array
+		f->how = !strcmp(f->format, "safetensors") ? SAFETENSORS : !strcmp(f->format, "npz") ? NPZ : TORCH;
 }
 
 // --- Folders ----------------------------------------------------------------------------------------------------------------
@@ -349,15 +344,15 @@ static int plan(struct dropping *d)
 	for (size_t i = 0; i < d->count; i++) {
 		struct file f = d->files[i];
 
-		if (f.dropped && !rc)
-			rc = choose_how(d, &f);
+		if (f.dropped)
+			choose_how(&f);
 		if (f.dropped && !(f.how == PIECES && (f.kept || d->keeps_pieces)))
 			d->files[kept++] = f;
 		else
 			free(f.path);
 	}
 	d->count = kept;
-	return rc ? rc : plan_folders(d);
+	return plan_folders(d);
 }
 
 // --- Writing ----------------------------------------------------------------------------------------------------------------
@@ -431,6 +426,8 @@ static int write_bytes(struct dropping *d, const struct file *f, int fd, bool *r
 		rc = ckpt_drop_folders(&how, f->path, &from, fd, ret_changed);
 	else if (f->how == DCP)
 		rc = ckpt_drop_dcp(&how, &from, fd);
+	else if (f->how == TORCH)
+		rc = ckpt_drop_torch(&how, &from, fd, &d->why);
 	else if (f->how == INDEXED)
 		rc = ckpt_drop_index(&how, &from, f->dropped_bytes, fd);
 	else
@@ -491,8 +488,9 @@ static int write_files(struct dropping *d)
 		if (rc == -EINTR && ckpt_stopped)
 			return 1;
 		if (rc)
-			return rc == -EBADMSG ? refuse(d, f->path, f->format, "it has parts that cannot be read")
-					      : ckpt_fail_errno(f->path, NULL, rc);
+			return rc == -EBADMSG
+				       ? refuse(d, f->path, f->format, d->why ?: "it has parts that cannot be read")
+				       : ckpt_fail_errno(f->path, NULL, rc);
 		if (!changed)
 			continue;
 		ckpt_manifest_entry(d->m, index, &e);
@@ -639,6 +637,7 @@ int ckpt_rm_arrays(const struct ckpt_operand *o, const char *word, const char *p
 		free(d.files[i].path);
 	free(d.files);
 	free(d.changes);
+	free(d.why);
 	ckpt_step_arrays_free(d.arrays);
 	ckpt_manifest_unref(d.m);
 	ckpt_step_unref(d.step);

@@ -318,8 +318,11 @@ static int add_view(struct ckpt_torch *r, struct view *v, const char *why)
 static int add_storage(struct ckpt_torch *r, ckpt_value value)
 {
 	struct view v = {.ndim = 1, .strides = {1}};
-	const char *why = take_storage(r, value, &v);
+	const char *why;
 
+	if (r->seen)
+		return r->seen(r->seen_arg, r);
+	why = take_storage(r, value, &v);
 	v.dtype = v.storage_dtype;
 	v.shape[0] = v.span = MIN(v.numel, (uint64_t)INT64_MAX);
 	return add_view(r, &v, why);
@@ -521,11 +524,11 @@ static int add_call(struct ckpt_torch *r, ckpt_value object, enum call call, ckp
 	}
 }
 
-// 1: the object is no array.
-static int add_object(struct ckpt_torch *r, ckpt_value object)
+// The call that makes the array of the object, with its arguments and the reason why it is not read. False: the object is no array.
+static bool find_call(const struct ckpt_pickle *p, ckpt_value *object, ckpt_value *ret_arguments, enum call *ret_call,
+		      const char **ret_why)
 {
-	const struct ckpt_pickle *p = r->pickle;
-	ckpt_value callee = ckpt_value_callee(p, object), arguments = ckpt_value_arguments(p, object);
+	ckpt_value callee = ckpt_value_callee(p, *object), arguments = ckpt_value_arguments(p, *object);
 
 	for (int wraps = 0; wraps < WRAPS_MAX; wraps++) {
 		size_t i = 0;
@@ -533,26 +536,47 @@ static int add_object(struct ckpt_torch *r, ckpt_value object)
 		while (i < ARRAY_LEN(calls) && !ckpt_value_is_global(p, callee, calls[i].name))
 			i++;
 		if (i == ARRAY_LEN(calls))
-			return 1;
-		if (calls[i].call == UNREAD)
-			return add_unread(r, calls[i].why);
+			return false;
 		if (calls[i].call == TYPED) {
 			callee = ckpt_value_at(p, arguments, 0);
 			arguments = ckpt_value_at(p, arguments, 2);
 		} else if (calls[i].call == WRAPPED) {
-			object = ckpt_value_at(p, arguments, 0);
-			callee = ckpt_value_callee(p, object);
-			arguments = ckpt_value_arguments(p, object);
+			*object = ckpt_value_at(p, arguments, 0);
+			callee = ckpt_value_callee(p, *object);
+			arguments = ckpt_value_arguments(p, *object);
 		} else {
-			return add_call(r, object, calls[i].call, arguments);
+			*ret_arguments = arguments;
+			*ret_call = calls[i].call;
+			*ret_why = calls[i].why;
+			return true;
 		}
 	}
-	return add_unread(r, "it is wrapped too often");
+	*ret_why = "it is wrapped too often";
+	return true;
+}
+
+// 1: the object is no array.
+static int add_object(struct ckpt_torch *r, ckpt_value object)
+{
+	ckpt_value arguments = 0;
+	enum call call = UNREAD;
+	const char *why;
+
+	if (!find_call(r->pickle, &object, &arguments, &call, &why))
+		return 1;
+	if (r->seen)
+		return r->seen(r->seen_arg, r);
+	return why ? add_unread(r, why) : add_call(r, object, call, arguments);
 }
 
 // --- The walk ---------------------------------------------------------------------------------------------------------
 
 static int visit(struct ckpt_torch *r, ckpt_value value, unsigned depth);
+
+static int refuse(struct ckpt_torch *r, const char *why)
+{
+	return r->catalog ? ckpt_catalog_refuse(r->catalog, r->field, "%s", why) : -EINVAL;
+}
 
 // The key joins the name; false: it is too long.
 static bool join(struct ckpt_torch *r, const char *key, size_t len, unsigned depth)
@@ -570,9 +594,7 @@ static bool join(struct ckpt_torch *r, const char *key, size_t len, unsigned dep
 static int visit_child(struct ckpt_torch *r, const char *key, size_t len, ckpt_value value, unsigned depth)
 {
 	size_t before = r->name_len;
-	int rc = join(r, key, len, depth)
-			 ? visit(r, value, depth + 1)
-			 : ckpt_catalog_refuse(r->catalog, r->field, "the name of an array is too long");
+	int rc = join(r, key, len, depth) ? visit(r, value, depth + 1) : refuse(r, "the name of an array is too long");
 
 	r->name_len = before;
 	return rc;
@@ -599,6 +621,7 @@ static int visit_dict(struct ckpt_torch *r, ckpt_value dict, unsigned depth)
 		const char *text = ckpt_value_text(p, key, &len);
 
 		value = ckpt_item_next(p, at);
+		r->key = at;
 		if (text)
 			rc = visit_child(r, text, len, ckpt_item_value(p, value), depth);
 		else
@@ -614,8 +637,10 @@ static int visit_items(struct ckpt_torch *r, ckpt_value list, unsigned depth)
 	int64_t place = 0;
 	int rc = 0;
 
-	for (ckpt_item at = ckpt_value_first(p, list); at && !rc; at = ckpt_item_next(p, at))
+	for (ckpt_item at = ckpt_value_first(p, list); at && !rc; at = ckpt_item_next(p, at)) {
+		r->key = 0;
 		rc = visit_number(r, place++, ckpt_item_value(p, at), depth);
+	}
 	return rc;
 }
 
@@ -627,6 +652,7 @@ static int visit_object(struct ckpt_torch *r, ckpt_value object, unsigned depth)
 	ckpt_value state = ckpt_value_state(p, object), slots = 0;
 	int rc;
 
+	r->objects++;
 	if (ckpt_value_kind(p, state) == CKPT_VALUE_TUPLE && ckpt_value_count(p, state) == 2 &&
 	    ckpt_value_kind(p, ckpt_value_at(p, state, 1)) == CKPT_VALUE_DICT) {
 		slots = ckpt_value_at(p, state, 1);
@@ -635,7 +661,10 @@ static int visit_object(struct ckpt_torch *r, ckpt_value object, unsigned depth)
 	rc = ckpt_value_kind(p, state) == CKPT_VALUE_DICT ? visit_dict(r, state, depth) : visit_items(r, state, depth);
 	if (!rc && slots)
 		rc = visit_dict(r, slots, depth);
-	return rc ? rc : visit_items(r, ckpt_value_arguments(p, object), depth);
+	if (!rc)
+		rc = visit_items(r, ckpt_value_arguments(p, object), depth);
+	r->objects--;
+	return rc;
 }
 
 static int visit_inside(struct ckpt_torch *r, ckpt_value value, unsigned depth)
@@ -665,11 +694,11 @@ static int visit(struct ckpt_torch *r, ckpt_value value, unsigned depth)
 	int rc;
 
 	if (r->visits++ >= VISITS_MAX)
-		return ckpt_catalog_refuse(r->catalog, r->field, "too many paths lead to its values");
+		return refuse(r, "too many paths lead to its values");
 	if (*byte & bit)
 		return 0;
 	if (depth > DEPTH_MAX)
-		return ckpt_catalog_refuse(r->catalog, r->field, "its values are nested too deep");
+		return refuse(r, "its values are nested too deep");
 	*byte |= bit;
 	rc = visit_inside(r, value, depth);
 	*byte &= (uint8_t)~bit;
@@ -699,7 +728,7 @@ static int read_pickle(struct ckpt_torch *r)
 // An object that is an array itself is called like the file, without what is behind the last dot.
 static int walk(struct ckpt_torch *r)
 {
-	const char *base = r->catalog->base, *dot = strrchr(base, '.');
+	const char *base = r->catalog ? r->catalog->base : "", *dot = strrchr(base, '.');
 	ckpt_value root = ckpt_pickle_root(r->pickle);
 
 	r->name = malloc(CKPT_ARRAY_NAME_MAX + 1);
@@ -728,6 +757,16 @@ int ckpt_torch_walk(struct ckpt_torch *r)
 	int rc = walk(r);
 
 	return rc ? rc : ckpt_zero_take(r, first_row);
+}
+
+int ckpt_torch_each(struct ckpt_pickle *p, int (*seen)(void *arg, const struct ckpt_torch *r), void *arg)
+{
+	struct ckpt_torch r = {.pickle = p, .seen = seen, .seen_arg = arg};
+	int rc = walk(&r);
+
+	free(r.name);
+	free(r.on_path);
+	return rc;
 }
 
 void ckpt_torch_done(struct ckpt_torch *r)

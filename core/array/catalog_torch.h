@@ -32,6 +32,11 @@ struct ckpt_torch {
 	uint8_t *on_path; // a bit for each value
 	size_t visits;
 	size_t latin1_bytes; // of arrays whose bytes the pickle has as text
+	ckpt_item key;       // of the dictionary that the value stands in; 0: it stands in none
+	unsigned objects;    // on the path, that are neither containers nor arrays
+	// Of ckpt_torch_each(), where catalog is NULL.
+	int (*seen)(void *arg, const struct ckpt_torch *r);
+	void *seen_arg;
 };
 
 // The class of a storage is "torch FloatStorage" or "torch.cuda FloatStorage"; U8 stands for one without a type.
@@ -41,4 +46,7 @@ unsigned ckpt_torch_storage_width(const char *global, size_t len);
 int ckpt_torch_by_key(const void *one, const void *other); // qsort(3)'s, of storages
 // Adds the arrays of the pickle; storages are sorted. 0; -EINVAL after ckpt_catalog_refuse(); -ENOMEM; what the source says.
 int ckpt_torch_walk(struct ckpt_torch *r);
+// Calls seen() for each array in the pickle, with its name and its place (key, objects), and ends with what it answers unless 0. -EINVAL: the
+// catalog refuses such a pickle; -ENOMEM. The name of an array that is the root itself is empty.
+int ckpt_torch_each(struct ckpt_pickle *p, int (*seen)(void *arg, const struct ckpt_torch *r), void *arg);
 void ckpt_torch_done(struct ckpt_torch *r);

@@ -3,7 +3,6 @@
 #include "core/base/util.h"
 #include "core/codec/codec_zlib.h"
 
-#define ALIGN 64
 #define LOCAL_BYTES 30
 #define CRC_AT 14 // in a local header
 #define DIRECTORY_CRC_AT 16
@@ -20,15 +19,8 @@ void ckpt_zip_begin(struct ckpt_zip_writer *z, struct ckpt_layout *l)
 	*z = (struct ckpt_zip_writer){.layout = l, .begin = ckpt_layout_at(l)};
 }
 
-struct member {
-	const char *name;
-	size_t name_len;
-	uint64_t header, bytes;
-	uint32_t crc;
-};
-
 // The fields that the local header and the directory share, from the version on.
-static void put_common(struct ckpt_buffer *b, const struct member *m, bool large, size_t extra)
+static void put_common(struct ckpt_buffer *b, const struct ckpt_zip_record *m, bool large, size_t extra)
 {
 	ckpt_buffer_number(b, large ? VERSION_64 : VERSION, 2);
 	ckpt_buffer_number(b, FLAG_UTF8, 2);
@@ -42,41 +34,31 @@ static void put_common(struct ckpt_buffer *b, const struct member *m, bool large
 	ckpt_buffer_number(b, extra, 2);
 }
 
-static void put_local(struct ckpt_zip_writer *z, const struct member *m)
+void ckpt_zip_put_local(struct ckpt_buffer *b, const struct ckpt_zip_record *m, size_t align)
 {
 	bool large = m->bytes >= UINT32_MAX;
 	size_t front = LOCAL_BYTES + m->name_len + (large ? ZIP64_BYTES : 0) + 4,
-	       pad = (ALIGN - (m->header + front) % ALIGN) % ALIGN;
-	struct ckpt_buffer b = {0};
+	       pad = (align - (m->header + front) % align) % align;
 
-	ckpt_buffer_add(&b, "PK\3\4", 4);
-	put_common(&b, m, large, (large ? ZIP64_BYTES : 0) + 4 + pad);
-	ckpt_buffer_add(&b, m->name, m->name_len);
+	ckpt_buffer_add(b, "PK\3\4", 4);
+	put_common(b, m, large, (large ? ZIP64_BYTES : 0) + 4 + pad);
+	ckpt_buffer_add(b, m->name, m->name_len);
 	if (large) {
-		ckpt_buffer_number(&b, EXTRA_ZIP64, 2);
-		ckpt_buffer_number(&b, ZIP64_BYTES - 4, 2);
-		ckpt_buffer_number(&b, m->bytes, 8);
-		ckpt_buffer_number(&b, m->bytes, 8);
+		ckpt_buffer_number(b, EXTRA_ZIP64, 2);
+		ckpt_buffer_number(b, ZIP64_BYTES - 4, 2);
+		ckpt_buffer_number(b, m->bytes, 8);
+		ckpt_buffer_number(b, m->bytes, 8);
 	}
-	ckpt_buffer_number(&b, EXTRA_PAD, 2);
-	ckpt_buffer_number(&b, pad, 2);
-	ckpt_buffer_fill(&b, 'Z', pad);
-	ckpt_layout_add_buffer(z->layout, &b);
+	ckpt_buffer_number(b, EXTRA_PAD, 2);
+	ckpt_buffer_number(b, pad, 2);
+	ckpt_buffer_fill(b, 'Z', pad);
 }
 
-static void put_directory(struct ckpt_zip_writer *z, const struct member *m, size_t sum)
+void ckpt_zip_put_entry(struct ckpt_buffer *b, const struct ckpt_zip_record *m)
 {
-	struct ckpt_buffer *b = &z->directory;
 	bool large = m->bytes >= UINT32_MAX, far = m->header >= UINT32_MAX;
 	size_t extra = (large ? 16u : 0) + (far ? 8u : 0);
 
-	if (ckpt_grow((void **)&z->sums, &z->cap, z->count + 1, sizeof(*z->sums)) ||
-	    ckpt_grow((void **)&z->sum_at, &z->sum_cap, z->count + 1, sizeof(*z->sum_at))) {
-		b->rc = -ENOMEM;
-		return;
-	}
-	z->sums[z->count] = sum;
-	z->sum_at[z->count++] = b->len + DIRECTORY_CRC_AT;
 	ckpt_buffer_add(b, "PK\1\2", 4);
 	ckpt_buffer_number(b, large || far ? VERSION_64 : VERSION, 2);
 	put_common(b, m, large || far, extra ? 4 + extra : 0);
@@ -98,17 +80,33 @@ static void put_directory(struct ckpt_zip_writer *z, const struct member *m, siz
 		ckpt_buffer_number(b, m->header, 8);
 }
 
+static void put_directory(struct ckpt_zip_writer *z, const struct ckpt_zip_record *m, size_t sum)
+{
+	struct ckpt_buffer *b = &z->directory;
+
+	if (ckpt_grow((void **)&z->sums, &z->cap, z->count + 1, sizeof(*z->sums)) ||
+	    ckpt_grow((void **)&z->sum_at, &z->sum_cap, z->count + 1, sizeof(*z->sum_at))) {
+		b->rc = -ENOMEM;
+		return;
+	}
+	z->sums[z->count] = sum;
+	z->sum_at[z->count++] = b->len + DIRECTORY_CRC_AT;
+	ckpt_zip_put_entry(b, m);
+}
+
 void ckpt_zip_add(struct ckpt_zip_writer *z, const char *name, const void *text, size_t len, size_t array)
 {
 	struct ckpt_layout *l = z->layout;
 	const struct ckpt_write_array *a = array == CKPT_LAYOUT_TEXT ? NULL : &l->plan->arrays[array];
 	uint64_t bytes = a ? ckpt_write_bytes(a) : 0, at = ckpt_layout_at(l);
-	struct member m = {name, strlen(name), at - z->begin, len + bytes, ckpt_crc32(0, text, len)};
+	struct ckpt_zip_record m = {name, strlen(name), at - z->begin, len + bytes, ckpt_zip_crc(text, len)};
+	struct ckpt_buffer local = {0};
 	size_t sum = bytes ? ckpt_layout_sum(l, m.crc, at + CRC_AT) : 0;
 
 	if (m.name_len > UINT16_MAX)
 		ckpt_layout_refuse(l, a, "its name is too long for a zip file");
-	put_local(z, &m);
+	ckpt_zip_put_local(&local, &m, CKPT_ZIP_ALIGN);
+	ckpt_layout_add_buffer(l, &local);
 	ckpt_layout_add(l, text, len);
 	if (a)
 		ckpt_layout_add_array(l, array, 0, bytes, sum);
@@ -132,6 +130,24 @@ static void put_end64(struct ckpt_buffer *b, uint64_t members, uint64_t director
 	ckpt_buffer_number(b, 1, 4);
 }
 
+uint32_t ckpt_zip_crc(const void *bytes, size_t len)
+{
+	return ckpt_crc32(0, bytes, len);
+}
+
+void ckpt_zip_put_end(struct ckpt_buffer *b, size_t members, uint64_t directory, uint64_t bytes)
+{
+	if (members >= UINT16_MAX || directory >= UINT32_MAX || bytes >= UINT32_MAX)
+		put_end64(b, members, bytes, directory);
+	ckpt_buffer_add(b, "PK\5\6", 4);
+	ckpt_buffer_number(b, 0, 4); // disks
+	ckpt_buffer_number(b, MIN(members, (size_t)UINT16_MAX), 2);
+	ckpt_buffer_number(b, MIN(members, (size_t)UINT16_MAX), 2);
+	ckpt_buffer_number(b, MIN(bytes, (uint64_t)UINT32_MAX), 4);
+	ckpt_buffer_number(b, MIN(directory, (uint64_t)UINT32_MAX), 4);
+	ckpt_buffer_number(b, 0, 2);
+}
+
 void ckpt_zip_end(struct ckpt_zip_writer *z)
 {
 	struct ckpt_layout *l = z->layout;
@@ -150,15 +166,7 @@ void ckpt_zip_end(struct ckpt_zip_writer *z)
 	}
 	if (!l->rc)
 		ckpt_layout_add(l, z->directory.at + done, z->directory.len - done);
-	if (z->count >= UINT16_MAX || at >= UINT32_MAX || bytes >= UINT32_MAX)
-		put_end64(&end, z->count, bytes, at);
-	ckpt_buffer_add(&end, "PK\5\6", 4);
-	ckpt_buffer_number(&end, 0, 4); // disks
-	ckpt_buffer_number(&end, MIN(z->count, (size_t)UINT16_MAX), 2);
-	ckpt_buffer_number(&end, MIN(z->count, (size_t)UINT16_MAX), 2);
-	ckpt_buffer_number(&end, MIN(bytes, (uint64_t)UINT32_MAX), 4);
-	ckpt_buffer_number(&end, MIN(at, (uint64_t)UINT32_MAX), 4);
-	ckpt_buffer_number(&end, 0, 2);
+	ckpt_zip_put_end(&end, z->count, at, bytes);
 	ckpt_layout_add_buffer(l, &end);
 	ckpt_buffer_done(&z->directory);
 	free(z->sums);

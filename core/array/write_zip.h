@@ -5,6 +5,22 @@
 
 #include "core/array/write_layout.h"
 
+#define CKPT_ZIP_ALIGN 64
+
+// A stored member, as its two headers say of it.
+struct ckpt_zip_record {
+	const char *name; // UINT16_MAX bytes at most
+	size_t name_len;
+	uint64_t header, bytes;
+	uint32_t crc;
+};
+
+// The parts of a zip file, for who writes one without a layout. The local header ends at a multiple of align, 32 KiB at most.
+void ckpt_zip_put_local(struct ckpt_buffer *b, const struct ckpt_zip_record *r, size_t align);
+void ckpt_zip_put_entry(struct ckpt_buffer *b, const struct ckpt_zip_record *r); // of the directory
+uint32_t ckpt_zip_crc(const void *bytes, size_t len);
+void ckpt_zip_put_end(struct ckpt_buffer *b, size_t members, uint64_t directory, uint64_t directory_bytes);
+
 struct ckpt_zip_writer {
 	struct ckpt_layout *layout;
 	uint64_t begin; // in the file

@@ -191,6 +191,7 @@ static int take_member(const uint8_t **at, const uint8_t *end, struct ckpt_zip_m
 	ret_member->unpacked = raw.unpacked;
 	ret_member->header = raw.header;
 	ret_member->bytes = raw.packed;
+	ret_member->crc = ckpt_get32(p + 16);
 	return ret_member->stored && raw.packed != raw.unpacked ? -EINVAL : 0;
 }
 

@@ -23,6 +23,7 @@ struct ckpt_zip_member {
 	bool deflated;   // or compressed by that, and no more
 	uint64_t header; // offset of its local header
 	uint64_t bytes;  // that it takes in the file
+	uint32_t crc;    // as the directory has it
 	uint64_t unpacked;
 };
 

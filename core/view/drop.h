@@ -23,6 +23,10 @@ int ckpt_drop_index(const struct ckpt_drop *d, const struct ckpt_source *from, u
 // .metadata of torch.distributed.checkpoint. All other values in it stay, whatever they are. -EBADMSG also: they cannot.
 int ckpt_drop_dcp(const struct ckpt_drop *d, const struct ckpt_source *from, int to);
 
+// The file of torch.save(), to an empty one. All other values and members stay as they are. -EBADMSG: *ret_why, malloc'ed, says why not; NULL where
+// nothing more is known. *ret_why is NULL before.
+int ckpt_drop_torch(const struct ckpt_drop *d, const struct ckpt_source *from, int to, char **ret_why);
+
 #define CKPT_ORBAX_FOLDER "array_metadatas"
 // JSON that names arrays by their folders (drop_tree.c): drops() is asked with these, from the step on. path: of the file. *ret_changed false:
 // nothing in it is dropped, and nothing was written.

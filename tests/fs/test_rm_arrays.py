@@ -119,7 +119,7 @@ def test_what_cannot_be_rewritten_is_refused_and_stays(mount, made, ckptfs, comm
     assert trees.files(mount / "1000") == before
     top = mount / "2000"
     top.mkdir()
-    torch.save({"model": {"w": torch.ones(3)}, "optim": {"m": torch.ones(3)}}, top / "both.pt")
+    torch.save({"model": {"w": torch.ones(3)}, "optim": {"m": torch.ones(3)}}, top / "both.pt", _use_new_zipfile_serialization=False)
     commit(top)
     was = trees.files(mount / "2000")
     refused = ckptfs("rm", "--arrays", "optim", mount.path, "2000", check=False)
