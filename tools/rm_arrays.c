@@ -9,6 +9,7 @@
 
 #include "core/array/write.h"
 #include "core/base/sys.h"
+#include "core/base/texts.h"
 #include "core/base/util.h"
 #include "core/save/amend.h"
 #include "core/save/amend_left.h"
@@ -60,10 +61,11 @@ struct dropping {
 	const struct ckpt_catalog *c;
 	struct file *files;
 	size_t count, cap;
-	size_t dropped, kept; // arrays
-	bool keeps_pieces;    // files of dcp stay
-	int dirfd;            // the session's directory
-	char *why;            // a file cannot be written again
+	struct ckpt_texts paths; // of files, while they are found
+	size_t dropped, kept;    // arrays
+	bool keeps_pieces;       // files of dcp stay
+	int dirfd;               // the session's directory
+	char *why;               // a file cannot be written again
 	struct ckpt_amend_change *changes;
 	size_t change_count;
 };
@@ -85,12 +87,14 @@ static struct file *add_file(struct dropping *d, const char *path)
 	return &d->files[d->count++];
 }
 
+// While all files come from here, their numbers are those of their paths.
 static struct file *find_file(struct dropping *d, const char *path)
 {
-	for (size_t i = d->count; i-- > 0;) // arrays of a file follow each other
-		if (!strcmp(d->files[i].path, path))
-			return &d->files[i];
-	return add_file(d, path);
+	size_t i;
+
+	if (ckpt_texts_number(&d->paths, path, &i))
+		ckpt_need(NULL);
+	return i < d->count ? &d->files[i] : add_file(d, path);
 }
 
 static bool is_file(const struct dropping *d, const char *path)
@@ -133,7 +137,7 @@ static int add_folder(struct dropping *d, const struct ckpt_catalog_array *a)
 
 	if (strcmp(a->tree, ".") || !strcmp(a->name, "."))
 		return refuse(d, a->name, a->format, "it is no folder of the step");
-	f = add_file(d, a->name);
+	f = find_file(d, a->name);
 	f->format = a->format;
 	f->dropped = 1;
 	f->how = FOLDER;
@@ -636,6 +640,7 @@ int ckpt_rm_arrays(const struct ckpt_operand *o, const char *word, const char *p
 	for (size_t i = 0; i < d.count; i++)
 		free(d.files[i].path);
 	free(d.files);
+	ckpt_texts_done(&d.paths);
 	free(d.changes);
 	free(d.why);
 	ckpt_step_arrays_free(d.arrays);
