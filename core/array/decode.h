@@ -8,6 +8,10 @@
 // are read whole, CKPT_DECODE_SHUFFLE_MAX at most); blosc, where its library is there (one frame, whose bytes are as many at most); gzip (RFC 1952), zlib (RFC 1950), deflate (RFC 1951). One after another, in the piece's order. A checksum is compared when
 // the last byte that is needed has been read: all behind it is decoded, too, up to DECODE_REST_MAX.
 //
+// Such a rest is legal: a chunk of zarr may be far larger than its array, and bytes outside of the array are no elements. It may also be a bomb, a
+// small file that gives bytes without end. So a longer rest is left alone, and then the checksum at its end is not compared: the elements are
+// what the codecs gave, as a reader of a part of a file has it that did not come to the end. It is no error, as the array is whole.
+//
 // Every byte is from outside: codecs in each other, and a piece that is far larger than its part of the array, would be work without end. The
 // caller has a budget for the bytes that all stages give.
 //

@@ -39,9 +39,21 @@ void ckpt_bytes_fill(struct ckpt_bytes *b, size_t len, unsigned seed)
 	}
 }
 
-static uint8_t byte_at(const struct ckpt_bytes *b, uint64_t at)
+// The bytes from `at` on that lie together, len of them at most.
+static size_t read_run(const struct ckpt_bytes *b, uint64_t at, uint8_t *to, size_t len)
 {
-	return at < b->zeros_at ? b->data[at] : at - b->zeros_at < b->zeros ? 0 : b->data[at - b->zeros];
+	uint64_t behind = at - MIN(at, b->zeros_at);
+	size_t run = len;
+
+	if (at < b->zeros_at)
+		run = (size_t)MIN((uint64_t)len, b->zeros_at - at);
+	else if (behind < b->zeros)
+		run = (size_t)MIN((uint64_t)len, b->zeros - behind);
+	if (at >= b->zeros_at && behind < b->zeros)
+		memset(to, 0, run);
+	else
+		memcpy(to, b->data + (at < b->zeros_at ? at : at - b->zeros), run);
+	return run;
 }
 
 static int read_bytes(void *arg, uint64_t offset, void *buf, size_t len)
@@ -53,8 +65,8 @@ static int read_bytes(void *arg, uint64_t offset, void *buf, size_t len)
 	if (++b->reads == b->fails_at)
 		return -EIO;
 	b->read_end = MAX(b->read_end, offset + len);
-	for (size_t i = 0; i < len; i++)
-		to[i] = byte_at(b, offset + i);
+	for (size_t i = 0; i < len;)
+		i += read_run(b, offset + i, to + i, len - i);
 	return 0;
 }
 

@@ -608,6 +608,43 @@ START_TEST(a_bomb_ends)
 }
 END_TEST
 
+// A wrong checksum behind a rest of zeros, that takes no memory.
+static int read_before_rest(uint64_t rest, uint64_t *ret_read)
+{
+	static const uint8_t wanted[] = {1, 2, 3, 4};
+	const uint64_t shape = sizeof(wanted);
+	struct ckpt_piece p = {.file = "file", .codecs = {CKPT_PIECE_CRC32C}};
+	uint8_t got[sizeof(wanted)];
+	int rc;
+
+	begin();
+	ckpt_bytes_add(&file, wanted, sizeof(wanted));
+	ckpt_bytes_add(&file, "wrong", 4);
+	file.zeros = rest;
+	file.zeros_at = sizeof(wanted);
+	p.bytes = file.len + rest;
+	add_array(CKPT_DTYPE_U8, 1, &shape, NULL, false);
+	ck_ok(ckpt_catalog_add_piece(&reading, &p));
+	open_array();
+	rc = ckpt_gather_run(g, 0, sizeof(wanted), got);
+	ck_assert(rc || !memcmp(got, wanted, sizeof(wanted)));
+	*ret_read = file.read_end;
+	end();
+	return rc;
+}
+
+START_TEST(a_rest_is_checked_up_to_its_limit)
+{
+	uint64_t read;
+
+	ck_error(read_before_rest(0, &read), EBADMSG);
+	ck_error(read_before_rest(CKPT_DECODE_REST_MAX / 2, &read), EBADMSG);
+	ck_ok(read_before_rest(2 * CKPT_DECODE_REST_MAX, &read));
+	ck_assert_uint_ge(read, CKPT_DECODE_REST_MAX);
+	ck_assert_uint_lt(read, CKPT_DECODE_REST_MAX + (1 << 20));
+}
+END_TEST
+
 START_TEST(pieces_that_come_again_and_again_are_refused)
 {
 	const uint64_t shape = 1000;
@@ -749,6 +786,7 @@ static Suite *suite(void)
 	tcase_add_loop_test(codecs, bytes_that_end_early_are_an_error, 0, ARRAY_LEN(rows));
 	tcase_add_loop_test(codecs, a_read_that_failed_is_made_again, 0, ARRAY_LEN(rows));
 	tcase_add_test(codecs, a_bomb_ends);
+	tcase_add_test(codecs, a_rest_is_checked_up_to_its_limit);
 	tcase_add_test(codecs, blosc_is_decoded_where_its_library_is);
 	tcase_add_test(codecs, planes_that_are_too_large_are_refused);
 	tcase_add_test(codecs, a_window_that_is_too_large_is_refused);
