@@ -19,6 +19,7 @@
 
 #define RUN_BYTES ((size_t)4 << 20)
 #define ALIGN_MAX (32u << 10)
+#define LARGER_MAX (1u << 20)
 #define PICKLE "/data.pkl"
 
 struct member {
@@ -112,7 +113,28 @@ static int find_pickle(struct torch *t)
 	return t->pickle ? 0 : -EINVAL;
 }
 
-// What torch aligned storages by is text in a member; 64 where it does not say so.
+static bool is_storage(const struct torch *t, const struct member *m, struct key *ret_key)
+{
+	static const char data[] = "/data/";
+	struct key name = name_in(t, m);
+
+	if (name.len < sizeof(data) - 1 || memcmp(name.text, data, sizeof(data) - 1))
+		return false;
+	*ret_key = (struct key){name.text + sizeof(data) - 1, name.len - (sizeof(data) - 1)};
+	return true;
+}
+
+static bool are_aligned(const struct torch *t, size_t align)
+{
+	struct key key;
+
+	for (size_t i = 0; i < t->count; i++)
+		if (is_storage(t, &t->members[i], &key) && t->members[i].data % align)
+			return false;
+	return true;
+}
+
+// What torch aligned storages by is text in a member; 64 where it does not say so, or they are not.
 static int take_align(struct torch *t)
 {
 	char text[8] = "";
@@ -127,10 +149,25 @@ static int take_align(struct torch *t)
 			continue;
 		rc = ckpt_source_read(t->from, m->data, text, (size_t)m->m.bytes);
 		align = strtoul(text, NULL, 10);
-		if (align > CKPT_ZIP_ALIGN && align <= ALIGN_MAX && !(align & (align - 1)))
+		if (align > CKPT_ZIP_ALIGN && align <= ALIGN_MAX && !(align & (align - 1)) && are_aligned(t, align))
 			t->align = align;
 	}
 	return rc;
+}
+
+// Members that lie in each other would make a file of any size.
+static int check_places(const struct torch *t)
+{
+	uint64_t left = t->from->bytes;
+
+	for (size_t i = 0; i < t->count; i++) {
+		const struct member *m = &t->members[i];
+
+		if (m->data > t->from->bytes || m->m.bytes > t->from->bytes - m->data || m->m.bytes > left)
+			return -EINVAL;
+		left -= m->m.bytes;
+	}
+	return 0;
 }
 
 static int take_members(struct torch *t)
@@ -146,9 +183,8 @@ static int take_members(struct torch *t)
 		t->names = malloc((size_t)zip.directory_bytes + 1);
 		rc = t->names ? ckpt_zip_each(t->from, &zip, take_member, t) : -ENOMEM;
 	}
-	for (size_t i = 0; i < t->count && !rc; i++)
-		if (t->members[i].data > t->from->bytes || t->members[i].m.bytes > t->from->bytes - t->members[i].data)
-			rc = -EINVAL;
+	if (!rc)
+		rc = check_places(t);
 	if (!rc)
 		rc = find_pickle(t);
 	if (!rc)
@@ -249,14 +285,9 @@ static int take_keys(struct torch *t, const struct ckpt_pickle *p, struct keys *
 
 static bool is_left_out(const struct torch *t, const struct member *m)
 {
-	static const char data[] = "/data/";
-	struct key name = name_in(t, m);
+	struct key key;
 
-	if (name.len < sizeof(data) - 1 || memcmp(name.text, data, sizeof(data) - 1))
-		return false;
-	name.text += sizeof(data) - 1;
-	name.len -= sizeof(data) - 1;
-	return has_key(&t->before, name) && !has_key(&t->after, name);
+	return is_storage(t, m, &key) && has_key(&t->before, key) && !has_key(&t->after, key);
 }
 
 // --- The new file ---------------------------------------------------------------------------------------------------------
@@ -299,6 +330,8 @@ static int write_member(struct torch *t, const struct member *m, void *run)
 	struct ckpt_buffer local = {0};
 	int rc;
 
+	if (t->at > 2 * t->from->bytes + LARGER_MAX)
+		return refuse(t, "its zip would be far larger than it was");
 	if (m == t->pickle) {
 		r.bytes = t->edited.len;
 		r.crc = ckpt_zip_crc(t->edited.at, t->edited.len);

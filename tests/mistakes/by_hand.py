@@ -698,6 +698,18 @@ TABLE = [
         "!rc && e->how", "!rc && e->how && !e->items", ("test_fs_export::test_view_options_give_parts_and_other_names",)),
     Row("name-that-is-not-unique-is-found", "core/view/array_name.c:ckpt_array_find",
         "named == 1", "named", ("test_array_view",)),
+    Row("dictionary-that-is-recalled-loses-an-item", "core/array/pickle_edit.c:write_get",
+        "|| e->memos[number].less", "", ("test_pickle_edit", "test_interop_rm_torch")),
+    Row("storage-of-a-view-is-left-out", "core/view/drop_torch.c:is_left_out",
+        "&& !has_key(&t->after, key)", "", ("test_interop_rm_torch",)),
+    Row("storage-of-dropped-arrays-stays", "core/view/drop_torch.c:is_left_out",
+        "&& has_key(&t->before, key)", "&& false && has_key(&t->before, key)", ("test_interop_rm_torch",)),
+    Row("torch-computes-places-that-are-others", "core/view/drop_torch.c:write_zip",
+        "less &&", "false &&", ("test_interop_rm_torch",)),
+    Row("storages-lie-at-64-bytes-always", "core/view/drop_torch.c:take_align",
+        "t->align = align;", "(void)0;", ("test_interop_rm_torch",)),
+    Row("attribute-of-an-object-is-dropped", "core/view/drop_torch.c:see",
+        "drops && r->objects", "false", ("test_interop_rm_torch",)),
 ]
 
 
