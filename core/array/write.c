@@ -248,7 +248,7 @@ static void check_plan(struct ckpt_layout *l, const struct ckpt_write_format *f)
 		uint64_t elements, bytes;
 
 		if (!f->dtype(a->dtype))
-			ckpt_layout_refuse(l, a, "%s has no dtype %s", f->name, ckpt_dtype_name(a->dtype));
+			ckpt_layout_refuse(l, a, "%s has no dtype %s", f->name, ckpt_dtype_numpy(a->dtype));
 		if (f->is_text && !is_utf8(a->name))
 			ckpt_layout_refuse(l, a, "names in %s are UTF-8", f->name);
 		if (!ckpt_array_elements(a->shape, a->ndim, &elements) ||

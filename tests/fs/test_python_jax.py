@@ -120,7 +120,87 @@ def test_memory_of_jax_is_kept_given_up_and_never_written_to(package, mount):
     pytest.importorskip("jax.experimental.layout")
     said = run_jax(package, MEMORY, mount.path).splitlines()
     assert said[:3] == ["a step of this name is there; overwrite=True saves over it", "w: it is not contiguous, or is no array whose memory can be written to", "[('0', 1), ('1', 2)]"]
-    assert said[3].startswith("state.0: JAX array with PRNGKey dtype") and len(said) == 4
+    assert said[3].startswith("state.0: it is a key array of JAX: save jax.random.key_data() of it") and len(said) == 4
+
+
+PMAP = """
+import sys
+import jax, jax.numpy as jnp, numpy as np, ckptfs
+from jax.sharding import Mesh, NamedSharding, PartitionSpec as P
+
+store = sys.argv[1]
+rows, whole = jax.pmap(lambda x: 2 * x), jnp.arange(32.0).reshape(4, 8)
+mapped = {"rows": rows(whole), "each": rows(jnp.arange(4.0))}
+if not hasattr(jax.sharding, "PmapSharding"):
+    # Of this JAX a mapped axis is a slice of one. That of older ones is an int, and the axis is gone.
+    class Older:
+        __module__, is_fully_replicated = "jax.stub", False
+
+        def __init__(self, of):
+            self.of, self.shape, self.dtype, self.sharding = of, of.shape, of.dtype, of.sharding
+            self.addressable_shards = [type("Shard", (), {"index": (s.index[0].start, *s.index[1:]), "data": s.data[0]}) for s in of.addressable_shards]
+
+        devices = lambda self: self.of.devices()
+        __array__ = lambda self, *a, **more: np.asarray(self.of)
+        is_deleted = lambda self: False
+        __dlpack__ = addressable_shards = None
+
+    inside = jax.make_array_from_callback
+    jax.make_array_from_callback = lambda shape, sharding, part: inside(shape, sharding, lambda index: part((index[0].start, *index[1:]))[None])
+    saved = {n: Older(a) for n, a in mapped.items()}
+else:
+    saved = mapped
+for i, format in enumerate((None, "raw", "safetensors")):
+    ckptfs.save(saved, f"{store}/{i}", format=format)
+    got = ckptfs.load(f"{store}/{i}", mapped)
+    for name, array in mapped.items():
+        assert np.array_equal(np.asarray(got[name]), np.asarray(array)) and got[name].sharding == array.sharding, name
+        assert np.array_equal(np.asarray(ckptfs.arrays(f"{store}/{i}")[name]), np.asarray(array)), name
+"""
+
+
+def test_an_axis_that_pmap_takes_away_is_a_part_of_one_row(package, ckptfs, mount):
+    pytest.importorskip("jax")
+    run_jax(package, PMAP, mount.path)
+    found = {a["name"]: a for a in ckptfs.json("arrays", mount.path, "0")}
+    assert {n: len(a["pieces"]) for n, a in found.items()} == {"rows": 4, "each": 4}
+    assert found["rows"]["shape"] == [4, 8]
+
+
+REFUSED = """
+import sys
+import jax, jax.numpy as jnp, numpy as np, ckptfs
+from jax.sharding import Mesh, NamedSharding, PartitionSpec as P
+
+store = sys.argv[1]
+over = NamedSharding(Mesh(np.array(jax.devices()), ("x",)), P("x"))
+good = {"split": jax.device_put(jnp.arange(8.0), over), "one": jax.device_put(jnp.float32(3), NamedSharding(over.mesh, P())), "far": jax.device_put(jnp.arange(2), jax.devices()[2])}
+gone, gone_split, given, keys = jnp.arange(4.0), jax.device_put(jnp.arange(8.0), over), jnp.arange(8.0), jax.random.split(jax.random.key(0), 4)
+gone.delete(), gone_split.delete(), jax.jit(lambda a: a + 1, donate_argnums=0)(given)
+for leaf in (gone, gone_split, given, keys[0], keys, jax.device_put(keys, over), jnp.ones(4, jnp.int4), jax.device_put(jnp.ones(4, jnp.int4), over), jnp.ones(4, jnp.float8_e4m3)):
+    said = set()
+    for beside in (good, {}):
+        try:
+            ckptfs.save({**beside, "net": [{"w": leaf}]}, store + "/1")
+        except (TypeError, ValueError, OSError) as e:
+            said.add(f"{type(e).__name__} {getattr(e, 'strerror', e)}".replace("raw has", "it has").replace("safetensors has", "it has"))
+    assert len(said) == 1, said
+    print(*said)
+assert ckptfs.steps(store) == []
+ckptfs.save(good, store + "/1")
+assert ckptfs.load(store + "/1", good)["one"] == 3 and ckptfs.load(store + "/1", good)["far"].devices() == {jax.devices()[2]}
+print({n: len(a) for n, a in ckptfs.load(store + "/1").items() if a.shape})
+"""
+
+
+def test_arrays_that_nobody_could_save_are_refused_by_their_name(package, ckptfs, mount):
+    pytest.importorskip("jax")
+    said = run_jax(package, REFUSED, mount.path).splitlines()
+    gone = "ValueError net.0.w: its memory was given up: the array was deleted, or donated to a function"
+    key = "TypeError net.0.w: it is a key array of JAX: save jax.random.key_data() of it, and load that with jax.random.wrap_key_data()"
+    small = "Error net.0.w: it has no dtype int4"
+    assert said == [gone] * 3 + [key] * 3 + [small] * 2 + ["Error net.0.w: no dtype is called float8_e4m3", "{'split': 8, 'far': 2}"]
+    assert {a["name"]: len(a["pieces"]) for a in ckptfs.json("arrays", mount.path, "1")} == {"split": 4, "one": 1, "far": 1}
 
 
 class Part:
@@ -133,6 +213,9 @@ class Part:
 
     def __dlpack__(self):
         raise AssertionError
+
+    def is_deleted(self):
+        return False
 
     def devices(self):
         return [SimpleNamespace(client=SimpleNamespace(platform_version=self.version))]

@@ -32,7 +32,17 @@ _pointer_of = ctypes.PYFUNCTYPE(c_void_p, ctypes.py_object, ctypes.c_char_p)(("P
 
 
 def is_array(value: Any) -> bool:
-    return type(value).__module__.split(".")[0] in ("jax", "jaxlib") and hasattr(value, "addressable_shards") and hasattr(value, "__dlpack__")
+    # Its type is asked, because one that was deleted has no shards to ask for.
+    of = type(value)
+    return of.__module__.split(".")[0] in ("jax", "jaxlib") and hasattr(of, "addressable_shards") and hasattr(of, "__dlpack__")
+
+
+def check(value: Any) -> None:
+    """TypeError or ValueError: an array of JAX that nobody could save."""
+    if str(getattr(value, "dtype", "")).startswith("key<"):
+        raise TypeError("it is a key array of JAX: save jax.random.key_data() of it, and load that with jax.random.wrap_key_data()")
+    if is_array(value) and value.is_deleted():
+        raise ValueError("its memory was given up: the array was deleted, or donated to a function")
 
 
 def is_split(value: Any) -> bool:
@@ -72,11 +82,18 @@ def memory(value: Any) -> Optional[Tuple[int, Any]]:
     return (tensor.data or 0) + tensor.byte_offset, capsule
 
 
-def parts(value: Any) -> List[Tuple[Tuple[int, ...], Any]]:
-    """The start of each part and its array on one device; a part that several devices have is there once."""
-    found: Dict[Tuple[int, ...], Any] = {}
+def box(index: Tuple[Any, ...], shape: Tuple[int, ...]) -> Tuple[Tuple[int, ...], Tuple[int, ...]]:
+    """The start and the extent of a part, of which a sharding has this index. jax.pmap takes an axis away: its place has an int."""
+    at = [range(n)[i] if isinstance(i, slice) else range(i, i + 1) for i, n in zip(index, shape)]
+    return tuple(r.start for r in at), tuple(len(r) for r in at)
+
+
+def parts(value: Any) -> List[Tuple[Tuple[int, ...], Tuple[int, ...], Any]]:
+    """The start and the extent of each part, and its array on one device; a part that several devices have is there once."""
+    found: Dict[Tuple[int, ...], Tuple[Tuple[int, ...], Any]] = {}
     for shard in value.addressable_shards:
-        found.setdefault(tuple(s.indices(n)[0] for s, n in zip(shard.index, value.shape)), shard.data)
-    if sum(part.size for part in found.values()) != math.prod(value.shape):
+        start, extent = box(shard.index, value.shape)
+        found.setdefault(start, (extent, shard.data))
+    if sum(math.prod(extent) for extent, _ in found.values()) != math.prod(value.shape):
         raise TypeError("other processes have parts of it; gather it, or save it with Orbax")
-    return list(found.items())
+    return [(start, extent, part) for start, (extent, part) in found.items()]

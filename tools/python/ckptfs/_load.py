@@ -10,7 +10,7 @@ from ctypes import POINTER, byref, c_int, c_int64, c_uint64, c_void_p
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Callable, Dict, List, Optional, Sequence, Tuple, Union
 
-from . import _library
+from . import _jax, _library
 from ._library import Error
 
 if TYPE_CHECKING:
@@ -279,10 +279,12 @@ class Loading:
         shape = leaf.shape or ()
 
         def part(index: Any) -> Any:
-            at = tuple(s.indices(n)[:2] for s, n in zip(index, shape))
+            start, extent = _jax.box(index, shape)
+            at = tuple((a, a + n) for a, n in zip(start, extent))
             if at not in boxes:
                 boxes[at] = box_of(at)
-            return boxes[at]
+            # jax.pmap takes an axis away.
+            return boxes[at].reshape([n for n, i in zip(extent, index) if isinstance(i, slice)])
 
         def box_of(at: Tuple[Tuple[int, int], ...]) -> Any:
             box = np.empty([to - start for start, to in at], numpy_type(str(leaf.read_dtype())))

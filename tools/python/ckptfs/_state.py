@@ -126,9 +126,13 @@ def _with_values(extras: Optional[Mapping[str, Any]], values: Mapping[str, Any])
 
 
 def _is_on_gpu(value: Any) -> bool:
-    if _jax.is_array(value):
-        return _jax.is_on_cuda(value)
-    return bool(getattr(value, "is_cuda", False)) or (not hasattr(value, "data_ptr") and hasattr(value, "__cuda_array_interface__"))
+    try:
+        if _jax.is_array(value):
+            return _jax.is_on_cuda(value)
+        is_cuda = bool(getattr(value, "is_cuda", False))
+    except RuntimeError:  # of a tensor that says nothing about itself: it is refused by its name later
+        return False
+    return is_cuda or (not hasattr(value, "data_ptr") and hasattr(value, "__cuda_array_interface__"))
 
 
 def _pool_for(leaves: Mapping[str, Any], pool: Optional[cuda.Pool]) -> cuda.Pool:
@@ -230,7 +234,8 @@ def save(
         60 KiB of them at most. TypeError: a leaf is none of these; nothing was written.
     step: its path in a mount, or below a store's directory: "/ckpt/1000", "/ckpt/run7/1000".
     format: "safetensors", "raw", "dcp", "torch" and the others that `ckptfs export` writes. None: safetensors; "raw", if a JAX array is
-        split over devices: its parts are saved as the devices have them, each once. Other formats get it gathered by JAX.
+        split over devices: its parts are saved as the devices have them, each once. Other formats get it gathered by JAX. "raw" as well,
+        if a number is complex or an array is complex128, which safetensors lacks.
     shard_bytes: of a file, at most; 0: one file.
     overwrite: a committed step of this name is there until the commit, and then in the trash.
     pool: `ckptfs.cuda.Pool`. Without one the process keeps its own: 1 GiB of pinned memory for GPUs, 256 MiB for a CPU.
@@ -321,7 +326,7 @@ def _can_change(leaf: Any) -> bool:
 
 def _fill(leaf: Any, made: Any) -> None:
     if hasattr(leaf, "data_ptr"):
-        leaf.detach().copy_(made)
+        cuda.local(leaf).detach().copy_(made)
     else:
         leaf[...] = made
 

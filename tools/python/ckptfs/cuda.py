@@ -12,8 +12,8 @@
 Tensors are those of torch and JAX, what has `__cuda_array_interface__` (CuPy), and what NumPy takes. They are contiguous, or copied
 first. Dictionaries in dictionaries are joined by ".". libckptfs_cuda does it: `ckptfs_cuda.h` has the rules.
 
-Format None: safetensors; "raw", if a JAX array is split over devices. Raw files have its parts as the devices have them, each once, and
-arrays.json says where each belongs. Other formats get the whole array, which JAX gathers in the memory of the host.
+Format None: safetensors; "raw", if a JAX array is split over devices, or an element is a complex128, which safetensors lacks. Raw files
+have parts as the devices have them, each once, and arrays.json says where each belongs. Other formats get the whole array, which JAX gathers in the memory of the host.
 
 A pool may be used by several threads at once, a save by one. After os.fork() the child may use neither.
 """
@@ -102,6 +102,17 @@ def describe() -> str:
     return os.fsdecode(text.value)
 
 
+def local(value: Any) -> Any:
+    """The tensor that a DTensor has in this process, where that is all of it; another tensor as it is."""
+    if hasattr(value, "device_mesh") and hasattr(value, "placements"):
+        sizes = value.device_mesh.shape
+        if value.device_mesh.get_coordinate() is None or any(n > 1 and not p.is_replicate() for n, p in zip(sizes, value.placements)):
+            raise TypeError("other processes have parts of it: full_tensor() gathers it, and ckptfs.dcp.Writer saves the parts")
+        value = value.to_local()
+    wait = getattr(value, "trigger_wait", None)  # of the result of a collective that goes on
+    return value if wait is None else wait()
+
+
 class _Tensor:
     """A tensor as the library takes it. keep has its memory; shares: that is the memory of the value, which may be written to."""
 
@@ -115,7 +126,7 @@ class _Tensor:
     def __init__(self, value: Any, into: bool = False) -> None:
         self.stream = 0
         if hasattr(value, "data_ptr"):
-            self._torch(value.detach())
+            self._torch(local(value).detach())
         elif _jax.is_array(value):
             self._of_jax(value)
         elif hasattr(value, "__cuda_array_interface__"):
@@ -126,10 +137,15 @@ class _Tensor:
             raise ValueError("it is not contiguous, or is no array whose memory can be written to")
 
     def _torch(self, value: Any) -> None:
-        if str(value.layout) != "torch.strided" or value.device.type not in ("cpu", "cuda"):
-            raise TypeError(f"it is no dense tensor of a CPU or of CUDA: {value.layout}, {value.device}")
+        if str(value.layout) != "torch.strided" or value.is_nested or value.device.type not in ("cpu", "cuda"):
+            kind = "nested" if value.is_nested else value.layout
+            raise TypeError(f"it is no dense tensor of a CPU or of CUDA: {kind}, {value.device}")
+        if value.is_quantized:
+            raise TypeError("it is quantised, and no file has its scales: save dequantize() of it, or int_repr() and the scales")
         # A conjugate and a negative view share the bytes of the tensor that they are of.
         self.keep = value.resolve_conj().resolve_neg().contiguous()
+        if self.keep.numel() and not self.keep.data_ptr():
+            raise TypeError(f"a {type(value).__name__} has no bytes of its own: save the tensors that it is made of")
         self.shares = self.keep.data_ptr() == value.data_ptr()
         self.pointer, self.bytes = self.keep.data_ptr(), self.keep.numel() * self.keep.element_size()
         self.dtype, self.shape = str(value.dtype).rpartition(".")[2], tuple(value.shape)
@@ -140,7 +156,7 @@ class _Tensor:
 
     def _of_jax(self, value: Any) -> None:
         every = _jax.parts(value)
-        found = _jax.memory(every[0][1]) if len(every) == 1 else None
+        found = _jax.memory(every[0][2]) if len(every) == 1 else None
         if found is None:
             self._numpy(value)
             return
@@ -185,7 +201,11 @@ class _Split:
 
     def __init__(self, value: Any) -> None:
         self.shape: Tuple[int, ...] = tuple(value.shape)
-        self.parts = [(start, _Tensor(part)) for start, part in _jax.parts(value)]
+        self.parts: List[Tuple[Tuple[int, ...], _Tensor]] = []
+        for start, extent, part in _jax.parts(value):
+            made = _Tensor(part)
+            made.shape = extent  # which has more axes than the part, where jax.pmap took one away
+            self.parts.append((start, made))
 
 
 def _flat(state: Mapping[str, Any], front: str = "") -> Iterator[Tuple[str, Any]]:
@@ -202,8 +222,9 @@ def _each(state: Mapping[str, Any], make: Callable[[Any], _Made]) -> Dict[str, _
         if name in found:
             raise ValueError(f"{name}: two tensors have this name")
         try:
+            _jax.check(value)
             found[name] = make(value)
-        except (TypeError, ValueError) as e:  # their subclasses may take other arguments
+        except (TypeError, ValueError, RuntimeError) as e:  # their subclasses may take other arguments
             raise (TypeError if isinstance(e, TypeError) else ValueError)(f"{name}: {e}") from None
     return found
 
@@ -250,10 +271,14 @@ class Save:
         self._said = ""
         has_parts = format in (None, "raw") and any(_jax.is_split(value) for _, value in _flat(state))
         self._tensors: Dict[str, _Tensor] = self._numbered(state) if has_parts else _each(state, _Tensor)
-        self._begin(os.fspath(store), format or "safetensors", shard_bytes, force, has_parts)
+        if format is None:
+            # safetensors has no complex128, which Python's complex numbers are.
+            format = "raw" if has_parts or any(t.dtype == "complex128" for t in self._tensors.values()) else "safetensors"
+        self._begin(os.fspath(store), format, shard_bytes, force)
         try:
             for name, t in self._tensors.items():
-                self._check(self._lib.ckpt_cuda_save_array(self._at, name.encode(), t.pointer, t.bytes, t.stream or None), name)
+                result = self._lib.ckpt_cuda_save_array(self._at, name.encode(), t.pointer, t.bytes, t.stream or None)
+                self._check(result, self._named[int(name)][0] if self._named else name)
         except BaseException:
             self.close()
             raise
@@ -267,19 +292,24 @@ class Save:
                 found.append(part)
         return {str(i): part for i, part in enumerate(found)}
 
-    def _begin(self, store: str, format: str, shard_bytes: int, force: bool, has_parts: bool) -> None:
+    def _whose(self, why: bytes) -> bytes:
+        """The library calls parts by their numbers."""
+        number, colon, rest = why.partition(b": ")
+        return os.fsencode(self._named[int(number)][0]) + colon + rest if self._named and number.isdigit() else why
+
+    def _begin(self, store: str, format: str, shard_bytes: int, force: bool) -> None:
         arrays = (_Array * max(len(self._tensors), 1))()
         shapes: List[Any] = []
         for at, (name, t) in zip(arrays, self._tensors.items()):
             shapes.append((c_uint64 * max(len(t.shape), 1))(*t.shape))
             at.name, at.dtype, at.ndim, at.shape = name.encode(), t.dtype.encode(), len(t.shape), shapes[-1]
-        plan = _Plan(b"raw" if has_parts else format.encode(), arrays, len(self._tensors), shard_bytes)
+        plan = _Plan(format.encode(), arrays, len(self._tensors), shard_bytes)
         why = ctypes.create_string_buffer(_WHY_MAX)
         self._staged = Staged(store, self.step, force)
         rc = self._lib.ckpt_cuda_save_folder(self._pool._at, os.fsencode(self._staged.path), byref(plan), why, byref(self._at))
         if rc:
             self._staged.abort()
-            _check(rc, self.step, why.value)
+            _check(rc, self.step, self._whose(why.value))
         self._pool._saves.add(self)
 
     def _open(self) -> c_void_p:
@@ -289,7 +319,7 @@ class Save:
 
     def _check(self, result: int, what: str) -> None:
         if result:
-            _check(result, what, self._lib.ckpt_cuda_save_why(self._at))
+            _check(result, what, self._whose(self._lib.ckpt_cuda_save_why(self._at)))
 
     def captured(self) -> None:
         """Waits until no copy reads the tensors any more."""
