@@ -184,6 +184,11 @@ CKPT_PUBLIC int ckpt_save_abort(struct ckpt_save *save);
 // One that is neither committed nor aborted stays in `ckptfs sessions`, with all its files.
 CKPT_PUBLIC void ckpt_save_free(struct ckpt_save *save);
 
+// Metrics and extras for a committed step, whose name is as of ckpt_find(): a new version with the same files. metadata: JSON as a marker may
+// hold it; names that it does not say stay. 0: it is on disk. -EINVAL: it is not of that form; -EFBIG: it is too much; -ENOENT: there is no
+// such step; -EBUSY: it is being removed or changed, or somebody else changes a store that is not mounted; -ENOSPC ...
+CKPT_PUBLIC int ckpt_step_note(struct ckpt *ckpt, const char *name, const char *metadata);
+
 // --- Waiting ------------------------------------------------------------------------------------------------------------
 
 #define CKPT_WAIT_SEALED 1u // not only committed, but sealed: a mount does it behind, `ckptfs seal` at once

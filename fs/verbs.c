@@ -16,6 +16,7 @@
 #include "core/save/move.h"
 #include "core/save/pin.h"
 #include "core/save/restore.h"
+#include "core/save/version.h"
 #include "core/step/errlog.h"
 #include "core/step/removal.h"
 #include "core/step/shared_settings.h"
@@ -186,6 +187,8 @@ static char *answer_restore(struct ckpt_fs *fs, const char *session, int64_t ver
 	return text;
 }
 
+#define ACT_GONE "it is gone, or being removed or changed; `ckptfs ls --all` lists the steps"
+
 // One flag of it: is it pinned, is it permanent.
 static char *answer_flag(struct ckpt_fs *fs, const char *session, const char *verb)
 {
@@ -193,9 +196,16 @@ static char *answer_flag(struct ckpt_fs *fs, const char *session, const char *ve
 	int rc = !step ? -ESTALE : !strcmp(verb, "promote") ? ckpt_promote(step) : ckpt_pin(step, !strcmp(verb, "pin"));
 
 	ckpt_step_unref(step);
-	if (rc == -EBUSY || rc == -ESTALE)
-		return answer_failure(rc, "it is gone, or being removed or changed; `ckptfs ls --all` lists the steps");
-	return rc ? answer_failure(rc, NULL) : answer_done();
+	return rc ? answer_failure(rc, rc == -EBUSY || rc == -ESTALE ? ACT_GONE : NULL) : answer_done();
+}
+
+static char *answer_note(struct ckpt_fs *fs, const char *session, const char *metadata)
+{
+	struct ckpt_step *step = metadata ? ckpt_step_of_session(fs->store, session) : NULL;
+	int rc = !metadata ? -EINVAL : !step ? -ESTALE : ckpt_version_note(step, metadata);
+
+	ckpt_step_unref(step);
+	return rc ? answer_failure(rc, rc == -EBUSY || rc == -ESTALE ? ACT_GONE : NULL) : answer_done();
 }
 
 #define TELL_NS INT64_C(100000000)
@@ -456,6 +466,8 @@ static char *answer_on_session(struct ckpt_fs *fs, const char *verb, const char 
 				     json_is_true(json_object_get(json, "deleted_only")));
 	if (!strcmp(verb, "pin") || !strcmp(verb, "unpin") || !strcmp(verb, "promote"))
 		return answer_flag(fs, session, verb);
+	if (!strcmp(verb, "note"))
+		return answer_note(fs, session, json_string_value(json_object_get(json, "metadata")));
 	if (!strcmp(verb, "seal"))
 		return answer_seal(fs, session, peer);
 	if (!strcmp(verb, "cool") || !strcmp(verb, "warm"))

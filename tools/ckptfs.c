@@ -54,6 +54,7 @@ static const struct ckpt_verb verbs[] = {
 	{"du", "shows the size of steps, and their room on disk", ckpt_verb_du},
 	{"rm", "moves steps to the trash", ckpt_verb_rm},
 	{"mv", "renames a step", ckpt_verb_mv},
+	{"note", "adds metrics and extras to a committed step", ckpt_verb_note},
 	{"pin", "keeps steps from being deleted", ckpt_verb_pin},
 	{"unpin", "lets steps be deleted again", ckpt_verb_unpin},
 	{"promote", "makes temporary steps permanent", ckpt_verb_promote},

@@ -75,6 +75,7 @@ int ckpt_verb_log(int argc, char **argv);
 int ckpt_verb_ls(int argc, char **argv);
 int ckpt_verb_mount(int argc, char **argv);
 int ckpt_verb_mv(int argc, char **argv);
+int ckpt_verb_note(int argc, char **argv);
 int ckpt_verb_pin(int argc, char **argv);
 int ckpt_verb_policy(int argc, char **argv);
 int ckpt_verb_preempt(int argc, char **argv);

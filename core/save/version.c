@@ -226,9 +226,8 @@ static int set_metadata(void *arg, struct ckpt_record *r)
 	return 0;
 }
 
-int ckpt_commit_metadata(struct ckpt_step *step, const char *metadata)
+static int note_locked(struct ckpt_step *step, const char *metadata)
 {
-	LOCK_SCOPE(&step->store->acts_lock);
 	struct said said = {.metadata = metadata};
 	struct ckpt_summary next;
 	bool changed;
@@ -249,4 +248,22 @@ int ckpt_commit_metadata(struct ckpt_step *step, const char *metadata)
 				"its earlier extras and metrics are dropped: together with the new ones they are "
 				"more than 64 KiB");
 	return 0;
+}
+
+int ckpt_commit_metadata(struct ckpt_step *step, const char *metadata)
+{
+	LOCK_SCOPE(&step->store->acts_lock);
+
+	return note_locked(step, metadata);
+}
+
+int ckpt_version_note(struct ckpt_step *step, const char *metadata)
+{
+	LOCK_SCOPE(&step->store->acts_lock);
+	int rc = ckpt_removal_hides(step) || ckpt_step_is_reopened(step) ? -EBUSY : note_locked(step, metadata);
+
+	// The policy may keep steps by a metric.
+	if (!rc)
+		ckpt_store_wake_behind(step->store);
+	return rc;
 }

@@ -67,7 +67,8 @@ def test_a_trainer_that_saves_into_a_mount(package, mount, policy):
     (mount / "run").mkdir()
     assert train(package, mount.path, mount / "run", 7, "run") == [0, ["3"], ["3", "6"]]
     assert train(package, mount.path, mount / "run", 10, "run") == [6, ["3", "6", "9"]]
-    assert package.latest(mount.path, "run").name == "run/checkpoint-9"
+    newest = package.latest(mount.path, "run")
+    assert newest.name == "run/checkpoint-9" and newest.metrics["loss"] > 0 and newest.extras["epoch"] > 0
 
 
 def test_a_trainer_that_saves_elsewhere(package, mount, policy, tmp_path):

@@ -232,6 +232,21 @@ def test_save_that_fails_can_be_tried_again_and_ends_once(calls, mount, store, c
 
 
 @mounted_or_not
+def test_a_committed_step_takes_a_note(calls, mount, store, ckptfs, commit, stage, mounted):
+    stage("1000")
+    commit(mount / "1000", b'{"metrics":{"a":1}}')
+    stage("2000")
+    if not mounted:
+        mount.umount()
+    call = calls()
+    assert call("open", store) == call("note", "1000", '{"metrics":{"b":2}}') == call("note", "latest", '{"extras":{"c":[3]}}') == "ok"
+    assert call("find", "1000") == f'1000 3 {mount / "1000" if mounted else "-"} {{"extras":{{"c":[3]}},"metrics":{{"a":1,"b":2}}}}'
+    assert call("note", "1000", "{") == call("note", "1000", '{"loss":1}') == call("note", "1000", "") == "EINVAL"
+    assert call("note", "2000", '{"metrics":{"b":2}}') == call("note", "nosuch", '{"metrics":{"b":2}}') == call("note", "1000/config.json", '{"metrics":{"b":2}}') == "ENOENT"
+    assert call("find", "1000").split()[1] == "3" and call("end") == (0, "", "")
+
+
+@mounted_or_not
 def test_save_by_force_takes_the_place_of_the_step_in_one_act(calls, mount, store, ckptfs, commit, stage, mounted):
     (mount / "a").mkdir()
     stage("a/1000")

@@ -43,6 +43,20 @@ def test_a_step_is_committed_at_the_end_or_not_at_all(package, where, ckptfs, mo
 
 
 @mounted_or_not
+def test_a_committed_step_gets_metrics_later(package, where):
+    with package.step(where, 7, metrics={"loss": 1.5}) as folder:
+        trees.write(folder / "w.bin", b"a")
+    package.note(where, 7, metrics={"acc": np.float32(0.5)}, extras={"epoch": 2})
+    package.note(where, "latest", metrics={"loss": 1, "bad": float("nan")})
+    package.note(where, 7)
+    [step] = package.steps(where)
+    assert (step.version, step.metrics, step.extras) == (3, {"loss": 1, "acc": 0.5}, {"epoch": 2})
+    with pytest.raises(package.Error, match="there is no such step") as refused:
+        package.note(where, 8, metrics={"loss": 1})
+    assert (refused.value.errno, refused.value.filename) == (errno.ENOENT, f"{where}/8")
+
+
+@mounted_or_not
 def test_a_name_that_is_taken_and_a_step_that_is_saved_over(package, where):
     for content in b"a", b"b":
         with package.step(where, 7, overwrite=content == b"b", temporary=content == b"b") as folder:

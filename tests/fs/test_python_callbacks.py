@@ -44,6 +44,27 @@ def test_files_of_other_ranks_are_copied(package, mount, tmp_path, monkeypatch):
     assert package.latest(mount.path).files == 2
 
 
+def test_a_step_that_the_trainer_saved_gets_its_metrics(package, mount, commit, caplog):
+    from ckptfs.huggingface import StepCallback
+
+    folder = mount / "run/checkpoint-3"
+    folder.mkdir(parents=True)
+    trees.write(folder / "model.safetensors", b"x")
+    commit(folder)
+    log = [{"loss": 2.0, "learning_rate": 0.1, "step": 1}, {"loss": 1.5, "step": 3}, {"eval_loss": 0.5, "epoch": 1.0, "step": 3}]
+    state = types.SimpleNamespace(is_world_process_zero=True, global_step=3, epoch=1.0, log_history=log)
+    arguments = types.SimpleNamespace(output_dir=mount / "run")
+    StepCallback(mount.path, "run").on_save(arguments, state, None)
+    [step] = package.steps(mount.path, "run")
+    assert (step.metrics, step.extras, step.files) == ({"loss": 1.5, "learning_rate": 0.1, "eval_loss": 0.5}, {"epoch": 1.0}, 1)
+    (mount / "run/checkpoint-4").mkdir()
+    trees.write(mount / "run/checkpoint-4/w", b"x")
+    commit(mount / "run/checkpoint-4")
+    state.global_step, state.log_history = 4, [{"x" * 70000: 1.0}]
+    StepCallback(mount.path, "run").on_save(arguments, state, None)
+    assert "run/checkpoint-4 is committed without its metrics" in caplog.text
+
+
 def trainer(zero, broadcast):
     saved = []
     strategy = types.SimpleNamespace(broadcast=broadcast, barrier=lambda name: None)

@@ -44,6 +44,7 @@ CASES = [
     (["convert", "STORE", "1000", "converted", "--map", "RULES"], "exported", 0), (["convert", "STORE", "1000", "converted", "--map", "RULES"], "failure", 1), (["rm", "STORE", "converted"], "ok", 0), (["convert", "STORE", "1000", "by", "--exec", "cat"], "exported", 0), (["rm", "STORE", "by"], "ok", 0), (["convert", "STORE", "1000", "x", "--exec", "false"], "failure", 1), (["convert", "STORE", "1000", "x", "--plugin", "POLICY"], "failure", 1), (["convert", "STORE", "1000", "x", "--map", "POLICY"], "failure", 1), (["convert", "STORE", "1000", "x"], "failure", 2),
     (["save", "STORE", "OUT", "4000"], "save", 0), (["get", "STORE", "4000", "GOT"], "save", 0), (["get", "STORE", "4000", "GOT"], "failure", 1),
     (["copy", "--dry-run", "STORE", "COPY"], "copied", 0), (["copy", "STORE", "COPY"], "copied", 0), (["copy", "--steps", "9", "STORE", "COPY"], "failure", 1), (["copy", "STORE", "STORE"], "failure", 2),
+    (["note", "STORE", "1000", "-m", "META"], "ok", 0), (["note", "STORE", "9", "-m", "META"], "failure", 1), (["note", "STORE", "1000"], "failure", 2),
     (["pin", "STORE", "1000"], "ok", 0), (["rm", "STORE", "1000"], "failure", 1), (["unpin", "STORE", "1000"], "ok", 0),
     (["mv", "STORE", "1000", "1001"], "ok", 0), (["rm", "STORE", "1001"], "ok", 0), (["ls", "STORE", "--trash"], "steps", 0),
     (["trash", "list", "STORE"], "trash", 0), (["trash", "list", "STORE", "9"], "failure", 1), (["trash", "mend", "STORE"], "failure", 2),
@@ -86,7 +87,8 @@ def filled(mount, commit, scratch):
 
 @pytest.mark.parametrize("mounted", [True, False], ids=["mounted", "at rest"])
 def test_every_verb_answers_as_the_schema_says(filled, mount, store, scratch, ckptfs, mounted):
-    places = {"STORE": store, "NEW": scratch / "new", "COPY": scratch / "copy", "OUT": scratch / "out", "GOT": scratch / "got", "EXPORT": scratch / "export", "POINT": scratch / "point", "POLICY": scratch / "policy.json", "RULES": scratch / "rules.json"}
+    places = {"STORE": store, "NEW": scratch / "new", "COPY": scratch / "copy", "OUT": scratch / "out", "GOT": scratch / "got", "EXPORT": scratch / "export", "POINT": scratch / "point", "POLICY": scratch / "policy.json", "RULES": scratch / "rules.json", "META": scratch / "meta.json"}
+    places["META"].write_text('{"metrics":{"loss":1}}')
     places["POLICY"].write_text('{"preset": "eformer"}')
     places["RULES"].write_text('[{"reshape": "array", "shape": [3, -1]}]')
     verbs = set(ckptfs("help", "--words").stdout.split())

@@ -1,6 +1,6 @@
 // The calls of libckptfs one after the other, as stdin names them, for test_library.py: each answers with a line.
 //
-//	open PATH [create] | begin NAME [force] | write FILE TEXT | commit [JSON] | abort | leave | find NAME | latest FOLDER BY | resolve FOLDER PARAMETERS | wait NAME NS [sealed] | signals | handle | should [FOLDER/]STEP [force] [0|1|2|-errno: what a function says]
+//	open PATH [create] | begin NAME [force] | write FILE TEXT | commit [JSON] | abort | leave | find NAME | latest FOLDER BY | resolve FOLDER PARAMETERS | note NAME JSON | wait NAME NS [sealed] | signals | handle | should [FOLDER/]STEP [force] [0|1|2|-errno: what a function says]
 //	list FOLDER TIMES THREADS: so many threads list so often, all at once
 #include <ckptfs.h>
 
@@ -181,6 +181,8 @@ static void call(void)
 		answer_info(ckpt_find_latest(c, folder_of(words[1]), *words[2] ? words[2] : NULL, &info), &info);
 	else if (!strcmp(verb, "resolve"))
 		resolve();
+	else if (!strcmp(verb, "note"))
+		answer(ckpt_step_note(c, words[1], words[2]));
 	else if (!strcmp(verb, "wait"))
 		answer(ckpt_wait(c, words[1], *words[3] ? CKPT_WAIT_SEALED : 0, atoll(words[2])));
 	else if (!strcmp(verb, "should"))

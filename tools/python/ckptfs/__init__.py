@@ -35,7 +35,7 @@ from ._state import Saving, load, save, save_async
 
 __all__ = [
     "Answer", "Array", "Arrays", "Choice", "Error", "Loaded", "Mode", "Question", "Saving", "Staged", "Step", "arrays", "begin", "checks",
-    "find", "findings", "latest", "load", "resolve", "save", "save_async", "should_save", "step", "steps", "version", "wait",
+    "find", "findings", "latest", "load", "note", "resolve", "save", "save_async", "should_save", "step", "steps", "version", "wait",
 ]  # fmt: skip
 
 @dataclass(frozen=True)
@@ -221,6 +221,21 @@ def wait(store: StorePath, name: Union[str, int], timeout: Optional[float] = Non
         if result == -errno.ETIMEDOUT:
             raise TimeoutError(errno.ETIMEDOUT, "it is not committed yet", str(name))
         _library.check(result, str(name))
+
+
+def note(store: StorePath, name: Union[str, int], metrics: Optional[Mapping[str, float]] = None, extras: Optional[Mapping[str, Any]] = None) -> None:
+    """Adds metrics and extras to a committed step, whoever saved it: a new version with the same files. Names that are not given stay."""
+    said = _metadata(metrics, extras)
+    what = f"{os.fspath(store)}/{name}"
+    meanings = {
+        errno.ENOENT: "there is no such step",
+        errno.EBUSY: "it is being removed or changed, or another process changes the store",
+        errno.EINVAL: "its metadata is not of the form that a step may have",
+        errno.EFBIG: "its metadata is too large",
+    }
+    if said is not None:
+        with _library.Handle(os.fspath(store)) as handle:
+            _library.check(handle.lib.ckpt_step_note(handle.at, os.fsencode(str(name)), said), what, meanings)
 
 
 def begin(store: StorePath, name: Union[str, int], overwrite: bool = False) -> Staged:

@@ -102,6 +102,7 @@ _INT_CALLS = {
     "ckpt_begin": [c_void_p, c_char_p, c_uint, POINTER(c_void_p)],
     "ckpt_save_commit": [c_void_p, c_char_p],
     "ckpt_save_abort": [c_void_p],
+    "ckpt_step_note": [c_void_p, c_char_p, c_char_p],
     "ckpt_wait": [c_void_p, c_char_p, c_uint, c_int64],
     "ckpt_array_set_open": [c_void_p, c_char_p, POINTER(c_void_p)],
     "ckpt_array_set_read": [c_void_p, c_size_t, POINTER(c_uint64), POINTER(c_uint64), c_void_p],

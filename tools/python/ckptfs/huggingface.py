@@ -5,14 +5,16 @@
     trainer = Trainer(..., args=TrainingArguments("/ckpt/run7", save_strategy="no"), callbacks=[StepCallback("/ckpt", "run7")])
     trainer.train(resume_from_checkpoint=resume("/ckpt", "run7"))
 
-The Trainer itself saves into a mount as into any folder, and each of its checkpoints becomes a step. The callback adds three
-things: the store's policy says when to save; on_save returns when the step is committed; and a Trainer that saves
-elsewhere, as on a disk of its machine, gets each checkpoint copied into the store as one step, with the last metrics.
+The Trainer itself saves into a mount as into any folder, and each of its checkpoints becomes a step. The callback adds four
+things: the store's policy says when to save; on_save returns when the step is committed; the step gets the last metrics of the Trainer's
+log and its epoch, as a second version; and a Trainer that saves elsewhere, as on a disk of its machine, gets each checkpoint copied into the
+store as one step, with the same metrics.
 """
 
 from __future__ import annotations
 
 import errno
+import logging
 import os
 import shutil
 from pathlib import Path
@@ -21,9 +23,11 @@ from typing import Any, Dict, Optional
 from torch import distributed
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
-from . import Error, Mode, StorePath, find, resolve, should_save, wait
+from . import Error, Mode, StorePath, find, note, resolve, should_save, wait
 from . import step as save_step
 from ._staged import make_folder
+
+log = logging.getLogger("ckptfs")
 
 __all__ = ["StepCallback", "resume"]
 
@@ -81,9 +85,16 @@ class StepCallback(TrainerCallback):
             name = self._name(state)
             if self._is_in_store(args):
                 wait(self.store, name, self.timeout)
+                self._note(name, state)
             elif find(self.store, name) is None:
                 self._copy(Path(str(args.output_dir)) / f"checkpoint-{state.global_step}", name, state)
         return control
+
+    def _note(self, name: str, state: TrainerState) -> None:
+        try:
+            note(self.store, name, self.metrics(state), {"epoch": state.epoch})
+        except Error as e:  # the step is safe: training goes on
+            log.warning("%s is committed without its metrics: %s", name, e)
 
     def _copy(self, source: Path, name: str, state: TrainerState) -> None:
         make_folder(self.store, self.folder)
