@@ -20,10 +20,10 @@ def bench(ckptfs):
 def test_every_byte_is_compared_and_nothing_is_left(bench, tmp_path, options):
     done = bench("--device", "host:1GiB", "--bytes", "2MiB", "--arrays", 7, "--runs", 2, *options, tmp_path)
     assert (done.returncode, done.stderr) == (0, "")
-    for row in ("copy to pinned memory", "disk, written", "save: blocked", "save: durable", "load", "blocked / copy", "save rate / disk"):
+    for row in ("copy to pinned memory", "disk, written", "save: blocked", "save: durable", "load ", "load: page cache", "load: O_DIRECT", "blocked / copy", "save rate / disk"):
         assert any(line.startswith(row) for line in done.stdout.splitlines()), row
     arrays = 1000 if 1000 in options else 7
-    assert f"verified: {(2 << 20) // arrays // 8 * 8 * arrays} bytes, 2 times" in done.stdout
+    assert f"verified: {(2 << 20) // arrays // 8 * 8 * arrays} bytes, 6 times" in done.stdout
     assert os.listdir(tmp_path) == []
 
 

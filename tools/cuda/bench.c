@@ -1,5 +1,6 @@
 // ckptfs-cuda-bench: how long a save blocks, and how fast saves and loads are, beside plain copies and plain files of the same bytes in
-// the same run. Every byte that was loaded is compared with what was saved.
+// the same run. It loads three times: as the pool chooses, through the page cache, and past it with O_DIRECT. Every byte that was loaded is
+// compared with what was saved.
 //
 //	ckptfs-cuda-bench [--device cuda|host|host:RATE] [--bytes N] [--arrays N] [--pool N] [--format NAME] [--buffered] [--runs N] DIR
 //
@@ -40,11 +41,23 @@ struct bench {
 	void *stream, *event;
 };
 
-enum figure { COPY_OUT, DISK_WRITE, BEGUN, BLOCKED, SAVE, DISK_READ, COPY_IN, LOAD, FIGURES };
+enum figure {
+	COPY_OUT,
+	DISK_WRITE,
+	BEGUN,
+	BLOCKED,
+	SAVE,
+	DISK_READ,
+	COPY_IN,
+	LOAD,
+	LOAD_BUFFERED,
+	LOAD_DIRECT,
+	FIGURES
+};
 
-static const char *const names[FIGURES] = {"copy to pinned memory", "disk, written", "save: begun",
-					   "save: blocked",         "save: durable", "disk, read",
-					   "copy to the device",    "load"};
+static const char *const names[FIGURES] = {
+	"copy to pinned memory", "disk, written", "save: begun",      "save: blocked", "save: durable", "disk, read",
+	"copy to the device",    "load",          "load: page cache", "load: O_DIRECT"};
 
 static int failed(const char *what, const char *why)
 {
@@ -230,7 +243,7 @@ static int drop_pages(const char *path, const struct stat *st, int type, struct 
 	return 0;
 }
 
-static int time_load(struct bench *b, double *ret_seconds)
+static int load_once(struct bench *b, double *ret_seconds)
 {
 	char why[CKPT_CUDA_WHY_MAX];
 	struct ckpt_cuda_load *load;
@@ -253,6 +266,20 @@ static int time_load(struct bench *b, double *ret_seconds)
 	return rc;
 }
 
+// flags: of the pool, for this load.
+static int time_load(struct bench *b, unsigned flags, double *ret_seconds)
+{
+	unsigned was = b->pool->flags;
+	int rc = fill(b, false);
+
+	if (rc)
+		return rc;
+	b->pool->flags = flags;
+	rc = load_once(b, ret_seconds);
+	b->pool->flags = was;
+	return rc ? rc : verify(b);
+}
+
 static int run_once(struct bench *b, double seconds[FIGURES])
 {
 	int rc = fill(b, true);
@@ -264,15 +291,17 @@ static int run_once(struct bench *b, double seconds[FIGURES])
 	if (!rc)
 		rc = time_save(b, seconds);
 	if (!rc)
-		rc = fill(b, false);
-	if (!rc)
 		rc = time_copies(b, false, &seconds[COPY_IN]);
 	(void)nftw(b->dir, drop_pages, 32, FTW_PHYS);
 	if (!rc)
 		rc = time_file(b, false, &seconds[DISK_READ]);
 	if (!rc)
-		rc = time_load(b, &seconds[LOAD]);
-	return rc ? rc : verify(b);
+		rc = time_load(b, b->pool->flags, &seconds[LOAD]);
+	if (!rc)
+		rc = time_load(b, CKPT_CUDA_BUFFERED, &seconds[LOAD_BUFFERED]);
+	if (!rc)
+		rc = time_load(b, CKPT_CUDA_DIRECT, &seconds[LOAD_DIRECT]);
+	return rc;
 }
 
 // --- The table --------------------------------------------------------------------------------------------------------------
@@ -304,7 +333,8 @@ static void print_table(struct bench *b, double (*seconds)[FIGURES])
 	printf("blocked / copy           %10.2f\n", middle[BLOCKED] / middle[COPY_OUT]);
 	printf("save rate / disk         %10.2f\n", middle[DISK_WRITE] / middle[SAVE]);
 	printf("load rate / min(disk, copy) %7.2f\n", MAX(middle[DISK_READ], middle[COPY_IN]) / middle[LOAD]);
-	printf("verified: %llu bytes, %llu times\n", (unsigned long long)all, (unsigned long long)options.runs);
+	printf("verified: %llu bytes, %llu times\n", (unsigned long long)all,
+	       (unsigned long long)options.runs * (FIGURES - LOAD));
 }
 
 // --- Begin and end ----------------------------------------------------------------------------------------------------------
