@@ -40,7 +40,7 @@ class _Set:
         with _library.Handle(store) as handle:
             _library.check(self.lib.ckpt_array_set_open(handle.at, os.fsencode(step), byref(self.at)), self.what, _REFUSED)
         # Not at the end of the process: a thread that nobody waits for may be reading then.
-        weakref.finalize(self, self.lib.ckpt_array_set_free, self.at).atexit = False  # type: ignore[misc, unused-ignore]  (of older mypy)
+        weakref.finalize(self, self.lib.ckpt_array_set_free, self.at).atexit = False  # type: ignore[misc, unused-ignore]
 
     def read_all(self, requests: List[_load.Request], at_once: int = 1) -> List[int]:
         """Reads them; how each was fitted. The exception is that of the first that failed."""
