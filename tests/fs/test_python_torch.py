@@ -12,6 +12,7 @@ from support.fixtures import SLOW
 from support.python_package import package  # noqa: F401
 
 torch = pytest.importorskip("torch")
+dcp = pytest.importorskip("torch.distributed.checkpoint")
 pytestmark = [pytest.mark.timeout(180), pytest.mark.skipif(SLOW > 1, reason="a library under a sanitizer needs a program under it"),
               pytest.mark.filterwarnings("ignore")]  # fmt: skip
 
@@ -99,6 +100,47 @@ def test_a_tensor_that_cannot_be_saved_is_refused_by_its_name(package, mount, le
     assert package.steps(mount.path) == []
 
 
+def test_what_is_loaded_has_its_bytes_or_is_refused(package, mount):
+    from torch._subclasses.fake_tensor import FakeTensorMode
+
+    package.save({"w": torch.arange(8.0), "c": torch.complex(torch.arange(4.0), torch.ones(4))}, mount / "1")
+    found = package.arrays(mount / "1")
+    with torch.device("meta"):
+        template = torch.nn.ParameterDict({"w": torch.empty(8)})
+    got = found.load(dict(template), in_place=True).arrays["w"]
+    assert got.device.type == "cpu" and got.tolist() == list(range(8))
+    strided = torch.zeros(16)
+    assert found.load({"w": strided[::2]}, in_place=True).arrays["w"].data_ptr() == strided.data_ptr() and strided[::2].tolist() == list(range(8))
+    with FakeTensorMode():
+        fake = torch.ones(8)
+    beside = torch.zeros(4, dtype=torch.complex64)
+    for leaf in (torch.zeros(1).expand(8), torch.zeros(9).as_strided((8,), (0,)), torch.zeros(8).to_sparse(), fake):
+        with pytest.raises(ValueError, match="^w: it cannot be filled in its place"):
+            found.load({"c": beside, "w": leaf}, in_place=True)
+    with pytest.raises(ValueError, match="^c: it cannot be filled in its place"):
+        found.load({"c": beside.conj()}, in_place=True)
+    with pytest.raises(TypeError, match="^w: it is quantised"):
+        found.load({"w": torch.quantize_per_tensor(torch.zeros(8), 0.1, 0, torch.qint8)})
+    with pytest.raises(ValueError, match="^w: its memory cannot be written to"):
+        package.load(mount / "1", {"c": beside, "w": torch.zeros(1).expand(8)})
+    assert not beside.any()
+
+
+def test_the_loaders_of_frameworks_read_what_was_saved(package, mount):
+    from safetensors.torch import load_file
+
+    saved = {"model": {"w": torch.arange(6.0).reshape(2, 3), "half": torch.arange(5).bfloat16()}}
+    for format in ("safetensors", "dcp", "torch"):
+        package.save(saved, mount / format, format=format)
+    flat = {f"model.{n}": t for n, t in saved["model"].items()}
+    [file] = (mount / "safetensors").glob("*.safetensors")
+    [pickle] = (mount / "torch").glob("*.pt")
+    into = {n: torch.zeros_like(t) for n, t in flat.items()}
+    dcp.load(into, checkpoint_id=str(mount / "dcp"), no_dist=True)
+    for got in (load_file(file), torch.load(pickle), into):
+        assert sorted(got) == sorted(flat) and all(torch.equal(got[n], t) for n, t in flat.items())
+
+
 RANKS = """
 import sys
 import torch, ckptfs
@@ -122,6 +164,9 @@ for how in (Shard(0), Replicate()):
     for into in (zeros(8, device_mesh=mesh, placements=[how]), zeros(8, 2, device_mesh=mesh, placements=[how])[:, 0]):
         got = ckptfs.load(f"{store}/{rank}", {"net": {"w": into}})["net"]["w"]
         assert got is into and torch.equal(got.full_tensor(), whole)
+    filled = zeros(8, device_mesh=mesh, placements=[how])
+    assert ckptfs.arrays(f"{store}/{rank}").load({"net.w": filled}, in_place=True).arrays["net.w"] is filled
+    assert torch.equal(filled.full_tensor(), whole)
 destroy_process_group()
 """
 

@@ -185,7 +185,7 @@ class Arrays(Mapping[str, Array]):
 
         template: mappings, lists and tuples inside of each other; names are joined by ".". A leaf is an array of NumPy, torch or
             JAX, a jax.ShapeDtypeStruct, or None: a NumPy array as it is in the step. Any other value stays as it is. A JAX leaf with a
-            sharding gets that: each process reads the parts that its devices have.
+            sharding gets that: each process reads the parts that its devices have. A tensor on torch's device "meta" gets one on the CPU.
         strict: a mode of Megatron's StrictHandling: assume_ok_unexpected, log_unexpected, log_all, raise_unexpected, raise_all,
             return_unexpected, return_all, ignore_all. What a mode logs is a warning of the logger "ckptfs".
         shapes: "strict"; "relaxed", as eFormer's strict_shapes=False: [0] of one dimension more, a reshape at equal size, else the
@@ -195,7 +195,8 @@ class Arrays(Mapping[str, Array]):
         callback: gets each array and its name, and returns what takes its place.
         chunk_size: so many arrays are read before callbacks are called; 0: all.
         at_once: so many threads read; 0: as many as the machine has processors, up to 8.
-        in_place: arrays of NumPy and of torch on the CPU are read into the template's own memory.
+        in_place: arrays of NumPy and of torch on the CPU are read into the template's own memory. ValueError, before
+            anything is read: a tensor has none, as an expanded one.
         """
         loading = _load.Loading(self._set, self._set.what, shapes, dtype, in_place)
         return loading.load(template, strict, callback, chunk_size, at_once)

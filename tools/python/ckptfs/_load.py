@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Callable, Dict, List, Optional, Sequence,
 
 from . import _jax, _library
 from ._library import Error
+from .cuda import local
 
 if TYPE_CHECKING:
     import numpy as np
@@ -167,6 +168,28 @@ def _walk(tree: Any, name: str, call: Callable[[Any, str], Any]) -> Any:
     return call(tree, name) if _is_array(tree) else tree
 
 
+def overlaps(tensor: Any) -> bool:
+    """Elements of a torch tensor share memory, as those of an expanded one."""
+    extent = 1
+    for stride, size in sorted((stride, size) for stride, size in zip(tensor.stride(), tensor.shape) if size > 1):
+        if stride < extent:
+            return True
+        extent += stride * (size - 1)
+    return False
+
+
+def _own_memory(value: Any, name: str) -> Any:
+    """The tensor whose memory is that of a torch tensor on the CPU. ValueError: it has none that can be filled."""
+    try:
+        own = local(value).detach()
+        fits = str(own.layout) == "torch.strided" and not own.is_conj() and not own.is_neg() and not overlaps(own)
+        if fits and (own.data_ptr() or not own.numel()):
+            return own
+    except (TypeError, RuntimeError) as e:  # as of tensors that other processes have parts of
+        raise ValueError(f"{name}: it cannot be filled in its place: {e}") from None
+    raise ValueError(f"{name}: it cannot be filled in its place: its elements have no memory of their own")
+
+
 @dataclass
 class _Leaf:
     """A leaf of the template, and what is read for it."""
@@ -180,6 +203,7 @@ class _Leaf:
     found: Optional[str] = None  # dtype in the step
     found_shape: Tuple[int, ...] = ()
     result: int = ABSENT
+    own: Any = None  # the tensor that is filled in its place
     made: Any = None
 
     def read_dtype(self) -> Optional[str]:
@@ -220,6 +244,10 @@ class Loading:
             dtype = self.dtype
         leaf = _Leaf(name, value, _kind(value), shape, dtype, Request(name), found, found_shape)
         leaf.request = Request(name, leaf.read_dtype(), shape, SHAPES[rule])
+        if leaf.kind == "torch" and value.is_quantized:
+            raise TypeError(f"{name}: it is quantised, and no file has its scales")
+        if leaf.kind == "torch" and self._in_place(leaf):
+            leaf.own = _own_memory(value, name)
         return leaf
 
     # --- Memory -------------------------------------------------------------------------------------------------------
@@ -235,17 +263,16 @@ class Loading:
         """The memory that is read into."""
         shape = leaf.found_shape if leaf.shape is None else leaf.shape
         dtype = str(leaf.read_dtype())
-        here = self._in_place(leaf)
         if leaf.kind == "torch":
             import torch
 
-            leaf.made = leaf.value.detach() if here else torch.empty(shape, dtype=torch_type(dtype))
+            leaf.made = torch.empty(shape, dtype=torch_type(dtype)) if leaf.own is None else leaf.own
             leaf.request.into = leaf.made.data_ptr() or None
             leaf.request.strides = [n * leaf.made.element_size() for n in leaf.made.stride()]
         else:
             import numpy as np
 
-            leaf.made = leaf.value if here else np.empty(shape, numpy_type(dtype))
+            leaf.made = leaf.value if self._in_place(leaf) else np.empty(shape, numpy_type(dtype))
             leaf.request.into = leaf.made.ctypes.data
             leaf.request.strides = leaf.made.strides
 
@@ -253,9 +280,11 @@ class Loading:
         """The memory as the template's kind of array."""
         made, dtype = leaf.made, leaf.dtype or leaf.found
         if leaf.kind == "torch":
-            if self._in_place(leaf):
+            if leaf.own is not None:
                 return leaf.value
-            return made.to(device=leaf.value.device, dtype=torch_type(str(dtype)))
+            # The meta device keeps no bytes.
+            device = "cpu" if leaf.value.device.type == "meta" else leaf.value.device
+            return made.to(device=device, dtype=torch_type(str(dtype)))
         if dtype != made.dtype.name:
             made = made.astype(numpy_type(str(dtype)))
         if leaf.kind == "jax":

@@ -321,6 +321,8 @@ def _value(name: str, leaf: Any, value: Any) -> Any:
 
 
 def _can_change(leaf: Any) -> bool:
+    if hasattr(leaf, "data_ptr") and _load.overlaps(leaf):
+        return False
     return bool(getattr(getattr(leaf, "flags", None), "writeable", True))
 
 
