@@ -77,5 +77,6 @@ int ckpt_step_note(struct ckpt *ckpt, const char *name, const char *metadata)
 	n.metadata = canonical;
 	if (!rc)
 		rc = ckpt_reach(ckpt->directory, &reach, &why);
-	return rc == -ESTALE ? -ENOENT : rc;
+	// It was there: the mount removes it or has it open for changes.
+	return rc == -ESTALE ? -EBUSY : rc;
 }

@@ -243,7 +243,13 @@ def test_a_committed_step_takes_a_note(calls, mount, store, ckptfs, commit, stag
     assert call("find", "1000") == f'1000 3 {mount / "1000" if mounted else "-"} {{"extras":{{"c":[3]}},"metrics":{{"a":1,"b":2}}}}'
     assert call("note", "1000", "{") == call("note", "1000", '{"loss":1}') == call("note", "1000", "") == "EINVAL"
     assert call("note", "2000", '{"metrics":{"b":2}}') == call("note", "nosuch", '{"metrics":{"b":2}}') == call("note", "1000/config.json", '{"metrics":{"b":2}}') == "ENOENT"
-    assert call("find", "1000").split()[1] == "3" and call("end") == (0, "", "")
+    assert call("find", "1000").split()[1] == "3"
+    if mounted:
+        with open(mount / "1000/config.json", "r+b") as f:
+            f.write(b"x")
+            f.flush()
+            assert call("note", "1000", '{"metrics":{"b":3}}') == "EBUSY"
+    assert call("end") == (0, "", "")
 
 
 @mounted_or_not

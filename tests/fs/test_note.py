@@ -2,6 +2,7 @@
 
 import pytest
 
+from support import trees
 from support.mounting import wait_until
 
 pytestmark = pytest.mark.timeout(120)
@@ -67,6 +68,26 @@ def test_a_staged_step_and_a_deleted_one_take_no_note(ckptfs, mount, saved, stor
     ckptfs("rm", store, "1000")
     for name, status in (("3000", 1), ("1000", 1), ("trash/1000", 2)):
         assert ckptfs("note", store, name, "-m", "-", input='{"metrics":{"loss":1}}', check=False).returncode == status
+
+
+def test_a_step_that_is_being_edited_takes_a_note_later(ckptfs, mount, saved, store):
+    with open(mount / "1000/config.json", "r+b") as f:
+        f.write(b"x")
+        f.flush()
+        done = ckptfs("note", store, "1000", "-m", "-", input='{"metrics":{"loss":1}}', check=False)
+        assert done.returncode == 1 and "being removed or changed" in done.stderr, done.stderr
+    trees.write(mount / "1000/.finalize", b'{"metrics":{"epoch":5}}')
+    ckptfs("note", store, "1000", "-m", "-", input='{"metrics":{"loss":1}}')
+    assert said(ckptfs, store, "1000")[1] == {"loss": 1, "epoch": 5} and (mount / "1000/config.json").read_bytes()[:1] == b"x"
+
+
+def test_a_note_and_a_file_that_joins_the_step_both_stay(ckptfs, mount, saved, store):
+    with open(mount / "1000/new", "wb") as f:
+        f.write(b"x")
+        f.flush()
+        ckptfs("note", store, "1000", "-m", "-", input='{"metrics":{"loss":1}}')
+    wait_until(lambda: ckptfs("cat", store, "1000/new", check=False).stdout == "x")
+    assert said(ckptfs, store, "1000")[1] == {"loss": 1, "epoch": 4}
 
 
 def test_the_policy_goes_by_a_metric_that_comes_later(ckptfs, mount, stage, commit, store, tmp_path):
