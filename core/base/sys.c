@@ -221,36 +221,65 @@ static int sys_lease(int fd)
 	return fcntl(fd, F_SETLEASE, F_UNLCK) < 0 ? -errno : 0;
 }
 
-static int copy_bytes(int from_fd, int to_fd, off_t offset, off_t end)
+// The places of bytes that are copied.
+struct range {
+	int from_fd, to_fd;
+	off_t from, to;
+	off_t len;
+};
+
+// Takes from the range what is copied; a rest of it is behind the end of the file.
+static int copy_bytes(struct range *r)
 {
 	CLEANUP_FREE char *buf = malloc(COPY_BYTES);
 	ssize_t n, written;
 
 	if (!buf)
 		return -ENOMEM;
-	for (; offset < end; offset += n) {
-		n = sys_pread(from_fd, buf, MIN((size_t)(end - offset), COPY_BYTES), offset);
+	for (; r->len; r->from += n, r->to += n, r->len -= n) {
+		n = sys_pread(r->from_fd, buf, MIN((size_t)r->len, COPY_BYTES), r->from);
 		if (n <= 0)
 			return (int)n;
-		written = sys_pwrite(to_fd, buf, (size_t)n, offset);
+		written = sys_pwrite(r->to_fd, buf, (size_t)n, r->to);
 		if (written < 0)
 			return (int)written;
 	}
 	return 0;
 }
 
-static int copy_extent(int from_fd, int to_fd, off_t offset, off_t end)
+static int copy_extent(struct range *r)
 {
-	loff_t in = offset, out = offset;
-	ssize_t n;
+	ssize_t n = 1;
 
-	do
-		n = copy_file_range(from_fd, &in, to_fd, &out, MIN((size_t)(end - in), (size_t)1 << 30), 0);
-	while (in < end && (n > 0 || (n < 0 && errno == EINTR)));
+	while (r->len && (n > 0 || (n < 0 && errno == EINTR))) {
+		n = copy_file_range(r->from_fd, &r->from, r->to_fd, &r->to, MIN((size_t)r->len, (size_t)1 << 30), 0);
+		r->len -= MAX(n, 0);
+	}
 	if (n < 0 && (errno == ENOSPC || errno == EDQUOT || errno == EIO || errno == EFBIG))
 		return -errno;
 	// Not possible here, or, where copy_file_range ends early, the rest.
-	return copy_bytes(from_fd, to_fd, in, end);
+	return r->len ? copy_bytes(r) : 0;
+}
+
+// The kernel shares the blocks of a range that begins with one, and copies what is behind the last whole one.
+static int sys_copy_range(int from_fd, uint64_t from, int to_fd, uint64_t to, uint64_t len)
+{
+	struct range all = {from_fd, to_fd, (off_t)from, (off_t)to, (off_t)len}, head = all;
+	struct statfs fs;
+	uint64_t block = fstatfs(to_fd, &fs) || fs.f_bsize <= 0 ? 1 : (uint64_t)fs.f_bsize;
+	int rc = 0;
+
+	if (len > INT64_MAX || from > INT64_MAX - len || to > INT64_MAX - len)
+		return -EOVERFLOW;
+	head.len = from % block == to % block ? (off_t)MIN((block - from % block) % block, len) : 0;
+	all.from += head.len;
+	all.to += head.len;
+	all.len -= head.len;
+	if (head.len)
+		rc = copy_bytes(&head);
+	if (!rc && !head.len)
+		rc = copy_extent(&all);
+	return rc ? rc : head.len || all.len ? -ENODATA : 0;
 }
 
 // A hole stays one: a sparse file may be larger than the disk.
@@ -265,7 +294,7 @@ static int sys_clone(int from_fd, int to_fd)
 	if (fstat(from_fd, &st))
 		return -errno;
 	if (!st.st_size) // so says a file of /proc, too
-		return copy_bytes(from_fd, to_fd, 0, INT64_MAX);
+		return copy_bytes(&(struct range){from_fd, to_fd, 0, 0, INT64_MAX});
 	while (!rc && end < st.st_size) {
 		at = lseek(from_fd, end, SEEK_DATA);
 		if (at < 0 && errno == ENXIO)
@@ -274,7 +303,7 @@ static int sys_clone(int from_fd, int to_fd)
 		end = lseek(from_fd, at, SEEK_HOLE);
 		if (end <= at || end > st.st_size)
 			end = st.st_size; // the filesystem does not tell
-		rc = copy_extent(from_fd, to_fd, at, end);
+		rc = copy_extent(&(struct range){from_fd, to_fd, at, at, end - at});
 	}
 	return !rc && ftruncate(to_fd, st.st_size) ? -errno : rc;
 }
@@ -425,6 +454,7 @@ struct ckpt_sys ckpt_sys = {
 	.lease = sys_lease,
 	.clone = sys_clone,
 	.reflink = sys_reflink,
+	.copy_range = sys_copy_range,
 	.room = sys_room,
 	.dirty_bytes = sys_dirty_bytes,
 	.now_ns = sys_now_ns,
@@ -457,4 +487,14 @@ bool ckpt_has_multigrain_times(int dirfd)
 		if ((uint32_t)st.f_type == kinds[i])
 			return true;
 	return false;
+}
+
+#define BCACHEFS_MAGIC 0xca451a4e
+
+bool ckpt_shares_blocks(int fd)
+{
+	struct statfs fs;
+
+	return !fstatfs(fd, &fs) && (fs.f_type == XFS_SUPER_MAGIC || fs.f_type == BTRFS_SUPER_MAGIC ||
+				     (uint32_t)fs.f_type == BCACHEFS_MAGIC);
 }

@@ -38,6 +38,9 @@ struct ckpt_sys {
 	// The whole content into an empty file: reflink, else copy_file_range, else read and write.
 	int (*clone)(int from_fd, int to_fd);
 	int (*reflink)(int from_fd, int to_fd); // only so: -EOPNOTSUPP, -EINVAL, -EXDEV where this disk cannot
+	// All of these bytes, to another place of another file. Blocks are shared (reflink) where the disk can and both places are alike within
+	// a block; other bytes are copied. -ENODATA: `from` ends before.
+	int (*copy_range)(int from_fd, uint64_t from, int to_fd, uint64_t to, uint64_t len);
 	int (*room)(int fd, uint64_t *ret_free,
 		    uint64_t *ret_all); // bytes that its filesystem has left for us, and has
 	uint64_t (*dirty_bytes)(void);  // of the whole machine, not written back yet; 0 when unknown
@@ -63,3 +66,5 @@ bool ckpt_kernel_is_at_least(int major, int minor);
 // True where a file's ctime tells any two changes apart: Linux 6.13, and one of the filesystems that take part in it. Not
 // so for a file whose inode has no room for nanoseconds (ext4 with inodes of 128 bytes).
 bool ckpt_has_multigrain_times(int dirfd);
+// The filesystem of a file is of a kind that shares blocks between files. It may have been made without that.
+bool ckpt_shares_blocks(int fd);

@@ -513,6 +513,25 @@ static int disk_clone(int from_fd, int to_fd)
 	return 0;
 }
 
+static int disk_copy_range(int from_fd, uint64_t from, int to_fd, uint64_t to, uint64_t len)
+{
+	struct ckpt_disk *d = active;
+	LOCK_SCOPE(&d->lock);
+	int inode = inode_of_fd(d, to_fd);
+	CLEANUP_FREE char *bytes = malloc(len);
+	struct step *step;
+	int r = stopped(d) ? -EIO : d->below.copy_range(from_fd, from, to_fd, to, len);
+
+	if (r < 0 || inode == NONE || pread(from_fd, bytes, len, (off_t)from) != (ssize_t)len)
+		return r;
+	step = step_add(d, STEP_WRITE);
+	step->inode = inode;
+	step->offset = (size_t)to;
+	step->data = bytes_copy(bytes, len);
+	step->len = len;
+	return 0;
+}
+
 // ---- Begin and end
 
 static void disk_install(struct ckpt_disk *d)
@@ -532,6 +551,7 @@ static void disk_install(struct ckpt_disk *d)
 	ckpt_hook_set(unlink, disk_unlink);
 	ckpt_hook_set(fsetxattr, disk_fsetxattr);
 	ckpt_hook_set(clone, disk_clone);
+	ckpt_hook_set(copy_range, disk_copy_range);
 }
 
 int ckpt_disk_begin(const char *dir, struct ckpt_disk **ret_disk)

@@ -29,6 +29,8 @@ CALL(int, fsetxattr, (int fd, const char *name, const void *value, size_t len, i
 CALL(int, lease, (int fd), (fd))
 CALL(int, clone, (int from_fd, int to_fd), (from_fd, to_fd))
 CALL(int, reflink, (int from_fd, int to_fd), (from_fd, to_fd))
+CALL(int, copy_range, (int from_fd, uint64_t from, int to_fd, uint64_t to, uint64_t len),
+     (from_fd, from, to_fd, to, len))
 CALL(int, room, (int fd, uint64_t *ret_free, uint64_t *ret_all), (fd, ret_free, ret_all))
 CALL(uint64_t, dirty_bytes, (void), ())
 CALL(int64_t, now_ns, (void), ())
@@ -63,6 +65,7 @@ static void __attribute__((constructor)) install(void)
 		.lease = call_lease,
 		.clone = call_clone,
 		.reflink = call_reflink,
+		.copy_range = call_copy_range,
 		.room = call_room,
 		.dirty_bytes = call_dirty_bytes,
 		.now_ns = call_now_ns,

@@ -138,6 +138,13 @@ static int fault_clone(int from_fd, int to_fd)
 	return r ? r : below.clone(from_fd, to_fd);
 }
 
+static int fault_copy_range(int from_fd, uint64_t from, int to_fd, uint64_t to, uint64_t len)
+{
+	int r = step(true);
+
+	return r ? r : below.copy_range(from_fd, from, to_fd, to, len);
+}
+
 static int fault_random(void *buf, size_t len)
 {
 	int r = step(false);
@@ -176,6 +183,7 @@ void ckpt_sysfault_begin(struct ckpt_sysfault *fault)
 	ckpt_hook_set(fsetxattr, fault_fsetxattr);
 	ckpt_hook_set(lease, fault_lease);
 	ckpt_hook_set(clone, fault_clone);
+	ckpt_hook_set(copy_range, fault_copy_range);
 	ckpt_hook_set(random, fault_random);
 }
 
@@ -198,6 +206,7 @@ void ckpt_sysfault_end(struct ckpt_sysfault *fault)
 	ckpt_hook_set(fsetxattr, below.fsetxattr);
 	ckpt_hook_set(lease, below.lease);
 	ckpt_hook_set(clone, below.clone);
+	ckpt_hook_set(copy_range, below.copy_range);
 	ckpt_hook_set(random, below.random);
 	__atomic_store_n(&active, NULL, __ATOMIC_RELEASE);
 }

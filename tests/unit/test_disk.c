@@ -344,6 +344,24 @@ START_TEST(a_clone_is_a_write)
 }
 END_TEST
 
+START_TEST(a_copied_range_is_a_write)
+{
+	STAND(s);
+	CLEANUP_FD int from = -1, to = -1;
+
+	file_make(&s, "a", "0123456789", true);
+	file_make(&s, "b", "abcdef", true);
+	dir_sync(&s, ".");
+	from = ckpt_sys.open(s.fd, "a", O_RDONLY, 0);
+	to = ckpt_sys.open(s.fd, "b", O_WRONLY, 0);
+	ck_ok(ckpt_sys.copy_range(from, 5, to, 2, 3));
+	assert_sometimes(&s, "b", "ab567f");
+	assert_sometimes(&s, "b", "abcdef");
+	ck_ok(ckpt_sys.fsync(to));
+	assert_always(&s, "b", "ab567f");
+}
+END_TEST
+
 START_TEST(every_point_and_the_seeds_for_least_and_most_are_exact)
 {
 	STAND(s);
@@ -416,6 +434,7 @@ static Suite *disk_suite(void)
 	tcase_add_test(tcase, fdatasync_keeps_bytes_and_size_fsync_xattrs_too);
 	tcase_add_test(tcase, truncation_is_pending_too);
 	tcase_add_test(tcase, a_clone_is_a_write);
+	tcase_add_test(tcase, a_copied_range_is_a_write);
 	tcase_add_test(tcase, every_point_and_the_seeds_for_least_and_most_are_exact);
 	tcase_add_test(tcase, a_stopped_disk_changes_nothing_more);
 	tcase_add_test(tcase, changes_of_things_made_behind_it_are_counted);

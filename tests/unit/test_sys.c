@@ -169,6 +169,41 @@ START_TEST(clone_copies_where_the_kernel_cannot)
 }
 END_TEST
 
+// Within a disk and from another one, whatever the places are within blocks.
+START_TEST(a_range_goes_to_another_place)
+{
+	static const struct {
+		uint64_t from, to, len;
+	} ranges[] = {{0, 0, 20000}, {4096, 8192, 8192}, {100, 4196, 9000}, {100, 100, 50},
+		      {1, 2, 9999},  {4095, 1, 4098},    {20000, 3, 0},     {5, 12293, 19995}};
+	CLEANUP_FD int shm = open("/dev/shm", O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
+	CLEANUP_FD int here = file_new("from", ""), to = file_new("to", "");
+	static char data[20000], copy[40000], want[40000];
+
+	ck_assert_int_ge(shm, 0);
+	for (size_t i = 0; i < sizeof(data); i++)
+		data[i] = (char)(i * 31 + (i >> 9));
+	for (int k = 0; k < 2; k++)
+		ck_assert_int_eq(ckpt_sys.pwrite(k ? shm : here, data, sizeof(data), 0), sizeof(data));
+	for (size_t i = 0; i < 2 * ARRAY_LEN(ranges); i++) {
+		uint64_t from = ranges[i / 2].from, at = ranges[i / 2].to, len = ranges[i / 2].len;
+
+		ck_ok(ckpt_sys.ftruncate(to, 0));
+		ck_ok(ckpt_sys.ftruncate(to, sizeof(copy)));
+		ck_ok(ckpt_sys.copy_range(i % 2 ? shm : here, from, to, at, len));
+		memset(want, 0, sizeof(want));
+		memcpy(want + at, data + from, len);
+		ck_assert_int_eq(ckpt_sys.pread(to, copy, sizeof(copy), 0), sizeof(copy));
+		ck_assert_mem_eq(copy, want, sizeof(copy));
+	}
+	ck_error(ckpt_sys.copy_range(here, 1, to, 0, sizeof(data)), ENODATA);
+	ck_error(ckpt_sys.copy_range(here, 30000, to, 30000, 1), ENODATA);
+	ck_error(ckpt_sys.copy_range(here, 4097, to, 1, UINT64_MAX), EOVERFLOW);
+	ck_error(ckpt_sys.copy_range(here, 0, -1, 0, 1), EBADF);
+	ck_error(ckpt_sys.copy_range(-1, 0, to, 0, 1), EBADF);
+}
+END_TEST
+
 START_TEST(lease_tells_whether_anybody_may_write)
 {
 	CLEANUP_FD int fd = file_new("f", "x"), reader = ckpt_sys.open(store, "f", O_RDONLY, 0);
@@ -307,6 +342,7 @@ static Suite *sys_suite(void)
 	tcase_add_test(tcase, clone_copies_the_whole_content);
 	tcase_add_test(tcase, clone_leaves_holes_out);
 	tcase_add_test(tcase, clone_copies_where_the_kernel_cannot);
+	tcase_add_test(tcase, a_range_goes_to_another_place);
 	tcase_add_test(tcase, a_sync_is_the_kernels);
 	tcase_add_test(tcase, lease_tells_whether_anybody_may_write);
 	tcase_add_test(tcase, lease_survives_a_writer_that_opens_at_the_wrong_moment);
