@@ -84,8 +84,10 @@ static void put(enum ckpt_dtype to, const double *numbers, size_t count, uint8_t
 	}
 }
 
-// The two that are cast most, without branches.
-static void single_to_upper_half(const uint8_t *p, size_t count, uint8_t *into)
+// The two that are cast most, without branches: for the instructions that every processor of this kind has, and for those that this one may have.
+#define INLINE static inline __attribute__((always_inline))
+
+INLINE void single_to_upper_half(const uint8_t *p, size_t count, uint8_t *into)
 {
 	for (size_t i = 0; i < count; i++) {
 		uint32_t bits, rounded;
@@ -98,7 +100,7 @@ static void single_to_upper_half(const uint8_t *p, size_t count, uint8_t *into)
 	}
 }
 
-static void upper_half_to_single(const uint8_t *p, size_t count, uint8_t *into)
+INLINE void upper_half_to_single(const uint8_t *p, size_t count, uint8_t *into)
 {
 	for (size_t i = 0; i < count; i++) {
 		uint16_t code;
@@ -109,6 +111,45 @@ static void upper_half_to_single(const uint8_t *p, size_t count, uint8_t *into)
 		memcpy(into + i * 4, &bits, 4);
 	}
 }
+
+static void plain_to_upper_half(const uint8_t *p, size_t count, uint8_t *into)
+{
+	single_to_upper_half(p, count, into);
+}
+
+static void plain_to_single(const uint8_t *p, size_t count, uint8_t *into)
+{
+	upper_half_to_single(p, count, into);
+}
+
+#if defined(__x86_64__)
+
+__attribute__((target("avx2"))) static void wide_to_upper_half(const uint8_t *p, size_t count, uint8_t *into)
+{
+	single_to_upper_half(p, count, into);
+}
+
+__attribute__((target("avx2"))) static void wide_to_single(const uint8_t *p, size_t count, uint8_t *into)
+{
+	upper_half_to_single(p, count, into);
+}
+
+static bool is_wide(void)
+{
+	return __builtin_cpu_supports("avx2");
+}
+
+#else
+
+#define wide_to_upper_half plain_to_upper_half
+#define wide_to_single plain_to_single
+
+static bool is_wide(void)
+{
+	return false;
+}
+
+#endif
 
 void ckpt_cast(enum ckpt_dtype from, enum ckpt_dtype to, const void *elements, size_t count, void *into)
 {
@@ -122,11 +163,11 @@ void ckpt_cast(enum ckpt_dtype from, enum ckpt_dtype to, const void *elements, s
 		return;
 	}
 	if (from == CKPT_DTYPE_F32 && to == CKPT_DTYPE_BF16) {
-		single_to_upper_half(p, count, out);
+		(is_wide() ? wide_to_upper_half : plain_to_upper_half)(p, count, out);
 		return;
 	}
 	if (from == CKPT_DTYPE_BF16 && to == CKPT_DTYPE_F32) {
-		upper_half_to_single(p, count, out);
+		(is_wide() ? wide_to_single : plain_to_single)(p, count, out);
 		return;
 	}
 	for (size_t i = 0, n; i < count; i += n) {
