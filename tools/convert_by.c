@@ -189,7 +189,7 @@ static int spool(struct ckpt_convert_by *by, int dirfd)
 
 static int feed(struct ckpt_convert_by *by, struct ckpt_array_export *x)
 {
-	struct ckpt_write_target target = {create, put, close_it, by};
+	struct ckpt_write_target target = {.create = create, .write = put, .close = close_it, .arg = by};
 	int rc = ckpt_export_write(&x->of, &target);
 
 	if (!rc || by->filter.status)
@@ -232,7 +232,8 @@ int ckpt_convert_by_write(struct ckpt_convert_by *by, struct ckpt_array_export *
 {
 	int rc;
 
-	by->files = (struct ckpt_catalog_files){open_spool, close_spool, each_spool, by};
+	by->files =
+		(struct ckpt_catalog_files){.open = open_spool, .close = close_spool, .each = each_spool, .arg = by};
 	rc = spool(by, dirfd);
 	if (!rc)
 		rc = run(by, x);

@@ -384,7 +384,7 @@ static int close_file(void *arg __attribute__((unused)), void *file __attribute_
 
 static int write_npz(struct dropping *d, const struct file *f, int fd)
 {
-	struct ckpt_write_target target = {create, write_at, close_file, &fd};
+	struct ckpt_write_target target = {.create = create, .write = write_at, .close = close_file, .arg = &fd};
 	struct ckpt_export e = {.files = ckpt_step_arrays_files(d->arrays), .format = "npz", .stop = &ckpt_stopped};
 	int rc = 0;
 

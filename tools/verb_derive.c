@@ -314,7 +314,8 @@ int ckpt_verb_derive(int argc, char **argv)
 		       "has the same chunks in packs that are on this node. Index files go with their shards, and a "
 		       "DCP or zarr folder stays "
 		       "whole. Other files do not go into the new step. Arrays that change are written beside these "
-		       "files, or in the folder derived/ where they have the names.\n\n"
+		       "files, or in the folder derived/ where they have the names. A disk that can "
+		       "(xfs, btrfs) shares the blocks of arrays that do not change.\n\n"
 		       "--merge adds each array of the other STEP whose name the first one does not give. So where "
 		       "both "
 		       "have an array, the first STEP wins. --only and --not choose arrays of the first STEP alone. "
@@ -340,6 +341,7 @@ int ckpt_verb_derive(int argc, char **argv)
 	int rc;
 
 	ckpt_array_export_begin(&v.of);
+	v.of.of.shares = true;
 	ckpt_verb_parse(&syntax, argc, argv, &v, &words);
 	rc = ckpt_operand_take(&words, &o);
 	if (rc)

@@ -83,7 +83,9 @@ int ckpt_verb_export(int argc, char **argv)
 		       "Files: model.safetensors; NAME.npy; model.npz; model.pt; .metadata and .distcp of "
 		       "torch.distributed.checkpoint; a group of zarr 3; what orbax-checkpoint restores, where a `.` "
 		       "in a "
-		       "name makes a dictionary; raw: arrays.bin and arrays.json, which says where each array lies.\n\n"
+		       "name makes a dictionary; raw: arrays.bin and arrays.json, which says where each array lies. On "
+		       "the "
+		       "disk of the store, if it can (xfs, btrfs), arrays that do not change share its blocks.\n\n"
 		       "Examples:\n"
 		       "  ckptfs export /data/run42 latest out --format safetensors --shard-bytes 5GB\n"
 		       "  ckptfs export /ckpt 1000 out -f npz --only 'model.**' --dtype float32\n"
@@ -101,6 +103,7 @@ int ckpt_verb_export(int argc, char **argv)
 	int rc;
 
 	ckpt_array_export_begin(&x);
+	x.of.shares = true;
 	ckpt_verb_parse(&syntax, argc, argv, &x, &words);
 	rc = ckpt_operand_take(&words, &o);
 	if (rc)

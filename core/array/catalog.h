@@ -56,6 +56,9 @@ struct ckpt_catalog_files {
 	int (*each)(void *arg, const char *dir, int (*fn)(void *fn_arg, const char *path, uint64_t bytes),
 		    void *fn_arg);
 	void *arg;
+	// A descriptor of a file of the disk that has these bytes, for reading, which the caller closes. Nobody writes to it. -ENOENT: no file
+	// has them as they are; -errno. NULL: none ever has.
+	int (*raw)(void *arg, const char *path, int *ret_fd);
 };
 
 // The codecs of the bytes of a piece. They are decoded in the order in which a piece has them. Stored catalogs have these numbers (FORMAT.md): a

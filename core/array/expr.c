@@ -303,9 +303,32 @@ int ckpt_expr_stack(struct ckpt_expr *const *of, size_t count, unsigned axis, st
 	return rc;
 }
 
-bool ckpt_expr_is_array(const struct ckpt_expr *e, size_t *ret_array)
+// The elements of a slice lie behind each other, at `first` of what it is cut from.
+static bool is_in_front(const struct ckpt_expr *e, uint64_t *ret_first)
 {
-	*ret_array = e->array;
+	*ret_first = e->start;
+	if (!e->elements)
+		return false;
+	for (unsigned i = 0; i < e->axis; i++)
+		if (e->shape.at[i] > 1 && e->shape.at[e->axis] != e->of[0]->shape.at[e->axis])
+			return false;
+	for (unsigned i = e->axis + 1; i < e->shape.ndim; i++)
+		*ret_first *= e->shape.at[i];
+	return true;
+}
+
+bool ckpt_expr_is_part(const struct ckpt_expr *e, struct ckpt_expr_place *ret_place)
+{
+	uint64_t first = 0;
+
+	for (; e->kind == RESHAPE || e->kind == SLICE; e = e->of[0]) {
+		uint64_t more = 0;
+
+		if (e->kind == SLICE && !is_in_front(e, &more))
+			return false;
+		first += more;
+	}
+	*ret_place = (struct ckpt_expr_place){e->catalog, e->files, e->array, first};
 	return e->kind == ARRAY;
 }
 

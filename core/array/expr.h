@@ -48,8 +48,15 @@ int ckpt_expr_concat(struct ckpt_expr *const *of, size_t count, unsigned axis, s
 // On a new axis.
 int ckpt_expr_stack(struct ckpt_expr *const *of, size_t count, unsigned axis, struct ckpt_expr **ret_expr);
 
-// The array of the catalog that this is, unchanged. False: it is made of others.
-bool ckpt_expr_is_array(const struct ckpt_expr *e, size_t *ret_array);
+// Elements of an array of a catalog, from `first` on.
+struct ckpt_expr_place {
+	const struct ckpt_catalog *catalog;
+	const struct ckpt_catalog_files *files;
+	size_t array;
+	uint64_t first;
+};
+// The elements of e are those, unchanged and one behind the other. False: they are none that do.
+bool ckpt_expr_is_part(const struct ckpt_expr *e, struct ckpt_expr_place *ret_place);
 // The times that a part of it is held again while it is read: CAST, TRANSPOSE, PAD and CONCAT that stand on each other.
 unsigned ckpt_expr_levels(const struct ckpt_expr *e);
 // Something in it is transposed: a small part of it costs almost as much as a large one.

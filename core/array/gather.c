@@ -618,24 +618,32 @@ unsigned ckpt_gather_width(const struct ckpt_gather *g)
 	return g->width;
 }
 
-bool ckpt_gather_is_plain(const struct ckpt_gather *g, const char **ret_file, uint64_t *ret_offset)
+bool ckpt_gather_finds_plain(const struct ckpt_catalog *c, size_t array, const char **ret_file, uint64_t *ret_offset)
 {
+	uint64_t width, elements = 1;
+	struct ckpt_catalog_array a;
 	struct ckpt_piece p;
-	uint64_t stride = 1;
 
-	if (g->array.pieces != 1 || g->array.big_endian)
+	ckpt_catalog_get(c, array, &a);
+	if (a.why || ckpt_dtype_bits(a.dtype) < 8 || a.pieces != 1 || a.big_endian)
 		return false;
-	ckpt_catalog_piece(g->catalog, g->index, 0, &p);
+	width = ckpt_dtype_width(a.dtype);
+	ckpt_catalog_piece(c, array, 0, &p);
 	if (p.codecs[0] != CKPT_PIECE_RAW || p.data)
 		return false;
-	for (unsigned i = g->array.ndim; i-- > 0; stride *= g->array.shape[i])
-		if (p.start[i] || p.extent[i] != g->array.shape[i] || (p.extent[i] > 1 && p.strides[i] != stride))
+	for (unsigned i = a.ndim; i-- > 0; elements *= a.shape[i])
+		if (p.start[i] || p.extent[i] != a.shape[i] || (p.extent[i] > 1 && p.strides[i] != elements))
 			return false;
 	// No more than the piece has.
-	if (__builtin_mul_overflow(p.first, (uint64_t)g->width, ret_offset) || *ret_offset > p.bytes ||
-	    g->elements > (p.bytes - *ret_offset) / g->width)
+	if (__builtin_mul_overflow(p.first, width, ret_offset) || *ret_offset > p.bytes ||
+	    elements > (p.bytes - *ret_offset) / width)
 		return false;
 	*ret_offset += p.offset;
 	*ret_file = p.file;
 	return true;
+}
+
+bool ckpt_gather_is_plain(const struct ckpt_gather *g, const char **ret_file, uint64_t *ret_offset)
+{
+	return ckpt_gather_finds_plain(g->catalog, g->index, ret_file, ret_offset);
 }

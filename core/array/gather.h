@@ -31,8 +31,9 @@ unsigned ckpt_gather_width(const struct ckpt_gather *g); // bytes of an element
 
 // Some piece has codecs, or elements in another order: reading a part may cost far more than the part, and forwards is cheapest.
 bool ckpt_gather_is_decoded(const struct ckpt_gather *g);
-// All elements lie in one file as they are wanted: from which byte of it on.
+// All elements lie in one file as they are wanted: from which byte of it on. The second one needs no gather.
 bool ckpt_gather_is_plain(const struct ckpt_gather *g, const char **ret_file, uint64_t *ret_offset);
+bool ckpt_gather_finds_plain(const struct ckpt_catalog *c, size_t array, const char **ret_file, uint64_t *ret_offset);
 // The memory of what is open, and its files; and all of it closed, until the next read.
 size_t ckpt_gather_held(const struct ckpt_gather *g);
 // About what that is once all of it was read: CKPT_GATHER_BYTES_MAX or less.

@@ -328,6 +328,24 @@ int ckpt_layout_each(const struct ckpt_layout *l,
 	return rc;
 }
 
+bool ckpt_layout_has_sums(const struct ckpt_layout *l)
+{
+	return l->sum_count;
+}
+
+bool ckpt_layout_next(const struct ckpt_layout *l, size_t *part, struct ckpt_write_range *ret_range)
+{
+	const struct ckpt_layout_part *p;
+
+	while (*part < l->part_count && l->parts[*part].array == CKPT_LAYOUT_TEXT)
+		++*part;
+	if (*part == l->part_count)
+		return false;
+	p = &l->parts[(*part)++];
+	*ret_range = (struct ckpt_write_range){p->array, p->first, p->bytes};
+	return true;
+}
+
 // --- Writing ----------------------------------------------------------------------------------------------------------------
 
 struct ckpt_writer {
@@ -425,6 +443,14 @@ bool ckpt_write_wants(struct ckpt_writer *w, struct ckpt_write_range *ret_range,
 	return true;
 }
 
+static int pass(struct ckpt_writer *w, uint64_t len)
+{
+	w->done += len;
+	if (!w->rc && w->done == w->layout->parts[w->part].bytes)
+		w->rc = end_part(w);
+	return w->rc;
+}
+
 int ckpt_write_put(struct ckpt_writer *w, const void *bytes, size_t len)
 {
 	const struct ckpt_layout_part *p = &w->layout->parts[w->part];
@@ -434,10 +460,19 @@ int ckpt_write_put(struct ckpt_writer *w, const void *bytes, size_t len)
 	if (p->sum)
 		w->layout->sums[p->sum - 1].value = ckpt_crc32(w->layout->sums[p->sum - 1].value, bytes, len);
 	w->rc = write_bytes(w, bytes, len, p->offset + w->done);
-	w->done += len;
-	if (!w->rc && w->done == p->bytes)
-		w->rc = end_part(w);
-	return w->rc;
+	return pass(w, len);
+}
+
+int ckpt_write_copy(struct ckpt_writer *w, int from_fd, uint64_t from, uint64_t len)
+{
+	const struct ckpt_layout_part *p = &w->layout->parts[w->part];
+
+	if (w->rc)
+		return w->rc;
+	if (p->sum || !w->target->copy)
+		return -EOPNOTSUPP;
+	w->rc = w->target->copy(w->target->arg, w->open, from_fd, from, len, p->offset + w->done);
+	return pass(w, len);
 }
 
 const char *ckpt_write_path(const struct ckpt_writer *w)

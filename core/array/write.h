@@ -29,6 +29,8 @@
 #define CKPT_WRITE_WHY_MAX 384
 #define CKPT_WRITE_CHUNK_BYTES (UINT64_C(128) << 20) // of zarr, where nothing else is asked for
 
+#define CKPT_WRITE_NO_SOURCE UINT64_MAX
+
 // An array to write. Its bytes are in C order and native order of bytes.
 struct ckpt_write_array {
 	const char *name; // no other of the plan has it
@@ -42,6 +44,9 @@ struct ckpt_write_plan {
 	const struct ckpt_write_array *arrays;
 	size_t count;
 	uint64_t shard_bytes; // 0: one file, or the format's own size
+	// Of each array: the place of its bytes in a file that they may be copied from, or CKPT_WRITE_NO_SOURCE. safetensors puts arrays so that
+	// blocks of the disk can be shared with it. NULL: of none.
+	const uint64_t *sources;
 };
 
 struct ckpt_layout;
@@ -74,5 +79,11 @@ struct ckpt_write_range {
 bool ckpt_write_wants(struct ckpt_writer *w, struct ckpt_write_range *ret_range, int *ret_error);
 // So many bytes of the range's beginning, not more than it has.
 int ckpt_write_put(struct ckpt_writer *w, const void *bytes, size_t len);
+// The same, of bytes of a file on a disk. -EOPNOTSUPP, and nothing has happened: they have to be put.
+int ckpt_write_copy(struct ckpt_writer *w, int from_fd, uint64_t from, uint64_t len);
+// The format has sums of the bytes of arrays: none of them can be copied.
+bool ckpt_layout_has_sums(const struct ckpt_layout *l);
+// The first range of an array at or behind *part, which counts from 0 and is moved on; in the order of _wants(). False: there is none.
+bool ckpt_layout_next(const struct ckpt_layout *l, size_t *part, struct ckpt_write_range *ret_range);
 // The path of the file that failed, or is being written; NULL: none is.
 const char *ckpt_write_path(const struct ckpt_writer *w);

@@ -57,6 +57,12 @@ static int write_at(void *arg __attribute__((unused)), void *file, const void *b
 	return n < 0 ? (int)n : 0;
 }
 
+static int copy(void *arg __attribute__((unused)), void *file, int from_fd, uint64_t from, uint64_t len,
+		uint64_t offset)
+{
+	return ckpt_sys.copy_range(from_fd, from, ((struct file *)file)->fd, offset, len);
+}
+
 static int close_file(void *arg, void *file, bool whole)
 {
 	struct file *f = file;
@@ -70,5 +76,5 @@ static int close_file(void *arg, void *file, bool whole)
 
 struct ckpt_write_target ckpt_write_folder(const int *fd)
 {
-	return (struct ckpt_write_target){create, write_at, close_file, (void *)fd};
+	return (struct ckpt_write_target){create, write_at, close_file, (void *)fd, copy};
 }

@@ -6,6 +6,8 @@
 #include <stdio.h>
 
 #define ALIGN 8
+#define BLOCK 4096       // of most disks
+#define SHARED_LEAST 256 // blocks of a file; for fewer it is not made longer
 
 static const char *name_of(enum ckpt_dtype dtype)
 {
@@ -54,6 +56,34 @@ static void put_tensor(struct ckpt_buffer *b, const struct ckpt_write_array *a, 
 			  (unsigned long long)(offset + ckpt_write_bytes(a)));
 }
 
+// The blocks that both places have whole, where they lie alike in them.
+static uint64_t whole_blocks(uint64_t at, uint64_t bytes)
+{
+	uint64_t begin = (at + BLOCK - 1) / BLOCK, end = (at + bytes) / BLOCK;
+
+	return end > begin ? end - begin : 0;
+}
+
+// The spaces behind a header of this length with which most blocks of the arrays can be shared with their sources. order: of those in the file.
+static size_t find_spaces(const struct ckpt_write_plan *plan, const size_t *order, size_t count, uint64_t header)
+{
+	uint64_t blocks[BLOCK / ALIGN] = {0}, at = header;
+	size_t best = 0;
+
+	for (size_t i = 0; plan->sources && i < count; i++) {
+		uint64_t source = plan->sources[order[i]], bytes = ckpt_write_bytes(&plan->arrays[order[i]]),
+			 spaces = (source - at) % BLOCK;
+
+		if (source != CKPT_WRITE_NO_SOURCE && spaces % ALIGN == 0)
+			blocks[spaces / ALIGN] += whole_blocks(source, bytes);
+		at += bytes;
+	}
+	for (size_t i = 1; i < ARRAY_LEN(blocks); i++)
+		if (blocks[i] > blocks[best])
+			best = i;
+	return blocks[best] < SHARED_LEAST ? 0 : best * ALIGN;
+}
+
 // order: of arrays [first, end).
 static void make_file(struct ckpt_layout *l, size_t *order, size_t first, size_t end)
 {
@@ -75,6 +105,7 @@ static void make_file(struct ckpt_layout *l, size_t *order, size_t first, size_t
 	}
 	ckpt_buffer_text(&b, "}");
 	ckpt_buffer_fill(&b, ' ', (ALIGN - b.len % ALIGN) % ALIGN);
+	ckpt_buffer_fill(&b, ' ', find_spaces(l->plan, order + first, end - first, sizeof(len) + b.len));
 	if (b.len > CKPT_SAFETENSORS_HEADER_MAX)
 		ckpt_layout_refuse(l, NULL, "a header of safetensors has 100 MB at most: give a smaller shard_bytes");
 	ckpt_put64(len, b.len);

@@ -1,6 +1,6 @@
 // The place that files are written to: a directory, a staged step, memory.
 //
-// Each operation is required, and may block. 0 or -errno; the writer ends with the first error.
+// Each operation but copy is required, and may block. 0 or -errno; the writer ends with the first error.
 #pragma once
 
 #include <stdbool.h>
@@ -15,4 +15,6 @@ struct ckpt_write_target {
 	// whole: every byte was written. The file is gone from the hands of the caller, also after an error.
 	int (*close)(void *arg, void *file, bool whole);
 	void *arg;
+	// As write, of bytes of a file on a disk. -ENODATA: it ends before. NULL: all bytes come by write.
+	int (*copy)(void *arg, void *file, int from_fd, uint64_t from, uint64_t len, uint64_t offset);
 };

@@ -2,16 +2,18 @@
 
 #include "core/array/cast.h"
 #include "core/array/findings.h"
+#include "core/array/gather.h"
 #include "core/array/write.h"
+#include "core/base/sys.h"
 #include "core/base/util.h"
 #include "core/view/array_glob.h"
 #include "core/view/array_name.h"
 #include "core/view/array_row.h"
+#include "core/view/read_ahead.h"
 
 #include <stdio.h>
 
-#define RUN_BYTES ((uint64_t)1 << 20)
-#define BLOCK_BYTES ((uint64_t)16 << 20) // of what is transposed
+#define COPY_BYTES ((uint64_t)64 << 20) // until progress is told
 
 // An array of the output.
 struct item {
@@ -19,11 +21,17 @@ struct item {
 	size_t array;                       // of that
 	char *name, *path;
 	struct ckpt_expr *expr;
+	// All its bytes lie in this file of the step, from this byte on. NULL: they are gathered, or changed.
+	const char *file;
+	uint64_t file_at;
+	const struct ckpt_catalog_files *files; // of it
+	bool copied;                            // from the file of a disk, not read
 };
 
 struct ckpt_export_items {
 	struct item *at;
 	struct ckpt_write_array *arrays; // as many
+	uint64_t *sources;               // as well
 	size_t count, cap;
 	struct ckpt_write_plan plan;
 	struct ckpt_layout *layout;
@@ -346,6 +354,35 @@ static int check_names(struct ckpt_export *e)
 
 // --- The plan ---------------------------------------------------------------------------------------------------------------
 
+static void find_file(struct item *i)
+{
+	uint64_t width = ckpt_dtype_width(ckpt_expr_shape(i->expr)->dtype);
+	struct ckpt_expr_place place;
+
+	if (!ckpt_expr_is_part(i->expr, &place) || !place.files->raw ||
+	    !ckpt_gather_finds_plain(place.catalog, place.array, &i->file, &i->file_at))
+		return;
+	i->file_at += place.first * width;
+	i->files = place.files;
+}
+
+// Where the arrays lie counts for the layout.
+static bool can_share(const struct ckpt_export *e)
+{
+	const struct ckpt_export_items *c = e->items;
+	size_t i = 0;
+	bool can;
+	int fd;
+
+	while (i < c->count && !c->at[i].file)
+		i++;
+	if (!e->shares || i == c->count || c->at[i].files->raw(c->at[i].files->arg, c->at[i].file, &fd))
+		return false;
+	can = ckpt_shares_blocks(fd);
+	ckpt_sys.close(fd);
+	return can;
+}
+
 static int lay_out(struct ckpt_export *e)
 {
 	struct ckpt_export_items *c = e->items;
@@ -353,14 +390,17 @@ static int lay_out(struct ckpt_export *e)
 	int rc;
 
 	c->arrays = ckpt_calloc(c->count, sizeof(*c->arrays));
-	if (!c->arrays)
+	c->sources = ckpt_calloc(c->count, sizeof(*c->sources));
+	if (!c->arrays || !c->sources)
 		return -ENOMEM;
 	for (size_t i = 0; i < c->count; i++) {
 		const struct ckpt_expr_shape *s = ckpt_expr_shape(c->at[i].expr);
 
 		c->arrays[i] = (struct ckpt_write_array){c->at[i].name, c->at[i].path, s->dtype, s->ndim, s->at};
+		find_file(&c->at[i]);
+		c->sources[i] = c->at[i].file ? c->at[i].file_at : CKPT_WRITE_NO_SOURCE;
 	}
-	c->plan = (struct ckpt_write_plan){c->arrays, c->count, e->shard_bytes};
+	c->plan = (struct ckpt_write_plan){c->arrays, c->count, e->shard_bytes, can_share(e) ? c->sources : NULL};
 	rc = ckpt_layout_new(e->format, &c->plan, why, &c->layout);
 	if (rc) {
 		snprintf(e->why, sizeof(e->why), "%s", rc == -ENOENT ? "there is no such format" : why);
@@ -427,6 +467,7 @@ void ckpt_export_done(struct ckpt_export *e)
 		item_done(&c->at[i]);
 	ckpt_layout_free(c->layout);
 	free(c->arrays);
+	free(c->sources);
 	free(c->at);
 	free(c);
 }
@@ -436,11 +477,12 @@ void ckpt_export_done(struct ckpt_export *e)
 struct writing {
 	struct ckpt_export *e;
 	struct ckpt_writer *writer;
-	struct ckpt_expr_reader *reader; // of the array
-	size_t array;
-	bool transposed;
-	uint8_t *elements;  // BLOCK_BYTES
-	uint64_t at, count; // which elements of the array these are
+	struct ckpt_read_ahead *ahead; // of what is not copied
+	const char *file;              // that fd reads; NULL: none
+	int fd;
+	struct ckpt_expr_reader *reader; // of an array that was to be copied; NULL: there is none
+	size_t array;                    // that one
+	uint8_t *bytes;                  // CKPT_READ_RUN, with the first reader
 	uint64_t done;
 };
 
@@ -460,69 +502,84 @@ static int blame_file(const struct writing *w, int rc)
 	return rc;
 }
 
-static int open_array(struct writing *w, size_t array)
+static void close_raw(struct writing *w)
 {
-	int rc;
-
-	if (w->reader && w->array == array)
-		return 0;
-	ckpt_expr_close(TAKE_PTR(w->reader));
-	w->array = array;
-	w->count = 0;
-	w->transposed = ckpt_expr_is_transposed(w->e->items->at[array].expr);
-	rc = ckpt_expr_open(w->e->items->at[array].expr, &w->reader);
-	return rc ? blame_array(w, array, rc) : 0;
+	if (w->file && w->fd >= 0)
+		ckpt_sys.close(w->fd);
+	w->file = NULL;
 }
 
-// A small part of a transposed array is a little of each of its rows: many parts at once cost as much. Whole rows are not cut.
-static void choose_block(struct writing *w, uint64_t first, uint64_t wanted)
+// False: its bytes are in no file of a disk.
+static bool open_raw(struct writing *w, const struct item *i)
 {
-	struct ckpt_expr *e = w->e->items->at[w->array].expr;
-	const struct ckpt_expr_shape *s = ckpt_expr_shape(e);
-	uint64_t at_once = BLOCK_BYTES / MAX(ckpt_expr_levels(e), 1u) / ckpt_dtype_width(s->dtype),
-		 rows = ckpt_expr_elements(e);
+	if (w->file && w->file == i->file)
+		return w->fd >= 0;
+	close_raw(w);
+	w->file = i->file;
+	if (i->files->raw(i->files->arg, i->file, &w->fd))
+		w->fd = -1;
+	return w->fd >= 0;
+}
 
-	if (!w->transposed) {
-		w->at = first;
-		w->count = MIN(wanted, RUN_BYTES / ckpt_dtype_width(s->dtype));
-		return;
+// The file of the disk is gone since: its bytes are in packs by now.
+static int read_instead(struct writing *w, const struct ckpt_write_range *range, uint64_t *ret_bytes)
+{
+	struct ckpt_expr *expr = w->e->items->at[range->array].expr;
+	unsigned width = ckpt_dtype_width(ckpt_expr_shape(expr)->dtype);
+	int rc = 0;
+
+	if (!w->bytes && !(w->bytes = malloc(CKPT_READ_RUN)))
+		return -ENOMEM;
+	if (!w->reader || w->array != range->array) {
+		ckpt_expr_close(TAKE_PTR(w->reader));
+		w->array = range->array;
+		rc = ckpt_expr_open(expr, &w->reader);
 	}
-	rows = s->ndim ? rows / s->at[0] : 1;
-	at_once -= rows <= at_once ? at_once % rows : 0;
-	w->at = first / at_once * at_once;
-	w->count = MIN(at_once, ckpt_expr_elements(e) - w->at);
+	*ret_bytes = MIN(range->bytes, CKPT_READ_RUN);
+	if (!rc)
+		rc = ckpt_expr_run(w->reader, range->first / width, *ret_bytes / width, w->bytes);
+	if (rc)
+		return blame_array(w, range->array, rc);
+	rc = ckpt_write_put(w->writer, w->bytes, (size_t)*ret_bytes);
+	return rc ? blame_file(w, rc) : 0;
 }
 
-static int read_elements(struct writing *w, uint64_t first, uint64_t wanted)
+static int copy_run(struct writing *w, const struct ckpt_write_range *range, uint64_t *ret_bytes)
 {
+	const struct item *i = &w->e->items->at[range->array];
 	int rc;
 
-	if (first >= w->at && first - w->at < w->count)
-		return 0;
-	choose_block(w, first, wanted);
-	rc = ckpt_expr_run(w->reader, w->at, w->count, w->elements);
-	if (rc)
-		w->count = 0;
-	return rc;
+	*ret_bytes = MIN(range->bytes, COPY_BYTES);
+	if (!open_raw(w, i))
+		return read_instead(w, range, ret_bytes);
+	rc = ckpt_write_copy(w->writer, w->fd, i->file_at + range->first, *ret_bytes);
+	return rc == -ENODATA ? blame_array(w, range->array, rc) : rc ? blame_file(w, rc) : 0;
+}
+
+static int read_run(struct writing *w, const struct ckpt_write_range *range, uint64_t *ret_bytes)
+{
+	const struct ckpt_read_run *run = ckpt_read_ahead_next(w->ahead);
+	int rc;
+
+	if (run->rc)
+		return blame_array(w, range->array, run->rc);
+	*ret_bytes = run->bytes;
+	rc = ckpt_write_put(w->writer, run->at, (size_t)run->bytes);
+	return rc ? blame_file(w, rc) : 0;
 }
 
 static int write_run(struct writing *w, const struct ckpt_write_range *range)
 {
-	unsigned width = ckpt_dtype_width(w->e->items->arrays[range->array].dtype);
-	uint64_t first = range->first / width, count = MIN(range->bytes, RUN_BYTES) / width;
-	int rc = open_array(w, range->array);
+	bool copied = w->e->items->at[range->array].copied;
+	uint64_t bytes;
+	int rc = (copied ? copy_run : read_run)(w, range, &bytes);
 
 	if (rc)
 		return rc;
-	rc = read_elements(w, first, count);
-	if (rc)
-		return blame_array(w, range->array, rc);
-	count = MIN(count, w->at + w->count - first);
-	rc = ckpt_write_put(w->writer, w->elements + (first - w->at) * width, (size_t)(count * width));
-	w->done += count * width;
+	w->done += bytes;
 	if (w->e->progress)
 		w->e->progress(w->done);
-	return rc ? blame_file(w, rc) : 0;
+	return 0;
 }
 
 static int write_all(struct writing *w)
@@ -535,15 +592,31 @@ static int write_all(struct writing *w)
 	return rc ? rc : error ? blame_file(w, error) : 0;
 }
 
+static struct ckpt_expr *expr_of(void *arg, size_t array)
+{
+	const struct ckpt_export_items *c = arg;
+
+	return c->at[array].copied ? NULL : c->at[array].expr;
+}
+
 int ckpt_export_write(struct ckpt_export *e, const struct ckpt_write_target *target)
 {
-	struct writing w = {.e = e, .elements = malloc(BLOCK_BYTES)};
-	int rc = w.elements ? ckpt_write_new(e->items->layout, target, &w.writer) : -ENOMEM;
+	struct ckpt_export_items *c = e->items;
+	bool may_copy = target->copy && !ckpt_layout_has_sums(c->layout);
+	struct writing w = {.e = e};
+	int rc;
 
+	for (size_t i = 0; i < c->count; i++)
+		c->at[i].copied = may_copy && c->at[i].file && open_raw(&w, &c->at[i]);
+	rc = ckpt_write_new(c->layout, target, &w.writer);
+	if (!rc)
+		rc = ckpt_read_ahead_new(c->layout, expr_of, c, &w.ahead);
 	if (!rc)
 		rc = write_all(&w);
-	ckpt_expr_close(w.reader);
+	ckpt_read_ahead_free(w.ahead);
 	ckpt_write_free(w.writer);
-	free(w.elements);
+	ckpt_expr_close(w.reader);
+	free(w.bytes);
+	close_raw(&w);
 	return rc;
 }

@@ -33,6 +33,7 @@ struct ckpt_export {
 	const struct ckpt_choice_how *how;
 	const bool *skip; // by array of the catalog: it is not chosen; NULL: none
 	bool partial;     // files that break rules of their formats are left out, else they are an error
+	bool shares; // where its disk can share blocks, arrays are put so that most are: files may be a block longer
 	// Each may be NULL:
 	const volatile int *stop; // not 0: end with -EINTR
 	void (*progress)(uint64_t bytes);

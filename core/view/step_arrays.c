@@ -123,6 +123,11 @@ static int open_file(void *arg, const char *path, struct ckpt_source *ret_source
 	return rc;
 }
 
+static int open_raw(void *arg, const char *path, int *ret_fd)
+{
+	return ckpt_step_arrays_open_raw(arg, path, ret_fd);
+}
+
 static void close_file(void *arg, struct ckpt_source *source)
 {
 	struct open_file *f = source->arg;
@@ -440,7 +445,7 @@ static int read_arrays(struct ckpt_step *step, struct ckpt_manifest *m, const ch
 		return -ENOMEM;
 	a->step = ckpt_step_ref(step);
 	a->m = ckpt_manifest_ref(m);
-	a->files = (struct ckpt_catalog_files){open_file, close_file, each_file, a};
+	a->files = (struct ckpt_catalog_files){open_file, close_file, each_file, a, changed ? NULL : open_raw};
 	a->stop = stop;
 	a->changed = changed;
 	a->stored = use_catalog && !*path && take_catalog(a);

@@ -58,5 +58,6 @@ static int each_file(void *arg, const char *dir, int (*fn)(void *, const char *,
 
 struct ckpt_catalog_files ckpt_folder_files(const int *fd)
 {
-	return (struct ckpt_catalog_files){open_file, close_file, each_file, (void *)fd};
+	return (struct ckpt_catalog_files){
+		.open = open_file, .close = close_file, .each = each_file, .arg = (void *)fd};
 }

@@ -56,7 +56,7 @@ static int catalog_of(const struct ckpt_catalog_files *files, const char *const 
 
 int ckpt_catalog_of_bytes(struct ckpt_bytes *b, const char *path, struct ckpt_catalog **ret_catalog)
 {
-	const struct ckpt_catalog_files files = {open_bytes, close_bytes, each_name, b};
+	const struct ckpt_catalog_files files = {.open = open_bytes, .close = close_bytes, .each = each_name, .arg = b};
 
 	b->reads = b->read_end = 0;
 	return catalog_of(&files, &path, 1, ret_catalog);
@@ -133,7 +133,8 @@ int ckpt_catalog_of_files(struct ckpt_sample_file *files, size_t count, const ch
 			  struct ckpt_catalog **ret_catalog)
 {
 	struct sample sample = {files, count};
-	const struct ckpt_catalog_files step = {open_sample, close_bytes, each_sample, &sample};
+	const struct ckpt_catalog_files step = {
+		.open = open_sample, .close = close_bytes, .each = each_sample, .arg = &sample};
 
 	const char *paths[SAMPLES_MAX] = {path};
 

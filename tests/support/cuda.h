@@ -153,7 +153,7 @@ __attribute__((unused)) static int cuda_give_all(struct ckpt_cuda_save *save, co
 __attribute__((unused)) static void cuda_write_plainly(const struct cuda_arrays *a, const char *format,
 						       uint64_t shard_bytes, const char *dir)
 {
-	const struct ckpt_write_plan plan = {a->as_written, a->count, shard_bytes};
+	const struct ckpt_write_plan plan = {.arrays = a->as_written, .count = a->count, .shard_bytes = shard_bytes};
 	int fd = open(dir, O_RDONLY | O_DIRECTORY), error;
 	const struct ckpt_write_target target = ckpt_write_folder(&fd);
 	char why[CKPT_WRITE_WHY_MAX];

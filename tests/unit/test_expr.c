@@ -115,13 +115,14 @@ static struct model leaf(size_t array)
 	struct ckpt_expr *e;
 	struct ckpt_piece p;
 	struct model m;
-	size_t same;
+	struct ckpt_expr_place place;
 
 	ckpt_catalog_get(c, array, &a);
 	ckpt_catalog_piece(c, array, 0, &p);
 	ck_ok(ckpt_expr_array(c, array, &files, &e));
-	ck_assert(ckpt_expr_is_array(e, &same));
-	ck_assert_uint_eq(same, array);
+	ck_assert(ckpt_expr_is_part(e, &place) && place.catalog == c && place.files == &files);
+	ck_assert_uint_eq(place.array, array);
+	ck_assert_uint_eq(place.first, 0);
 	m = model_of(e);
 	memcpy(m.at, file.data + p.offset, m.count * 4);
 	return m;
@@ -318,11 +319,52 @@ static void add_some(void)
 	ck_ok(ckpt_catalog_end(c));
 }
 
+// True: the elements of the file from there on are those of m.
+static bool check_place(const struct model *m)
+{
+	struct ckpt_expr_place at;
+	struct ckpt_piece p;
+
+	if (!ckpt_expr_is_part(m->expr, &at) || m->shape.dtype != CKPT_DTYPE_F32)
+		return false;
+	ckpt_catalog_piece(c, at.array, 0, &p);
+	ck_assert_uint_le(p.offset + (at.first + m->count) * 4, file.len);
+	ck_assert(!memcmp(file.data + p.offset + at.first * 4, m->at, m->count * 4));
+	return true;
+}
+
+// Slices of slices, some of which lie behind each other.
+START_TEST(a_part_that_lies_together_is_found)
+{
+	unsigned together = 0, apart = 0;
+
+	begin();
+	add_some();
+	for (unsigned seed = 0; seed < 300; seed++) {
+		struct model m, next;
+
+		srand(seed);
+		m = leaf(0);
+		for (unsigned i = 0; i < 3; i++) {
+			next = m.shape.ndim && up_to(4) ? slice(&m) : reshape(&m);
+			model_done(&m);
+			m = next;
+		}
+		*(check_place(&m) ? &together : &apart) += m.count > 1;
+		model_done(&m);
+	}
+	ck_assert_uint_gt(together, 10);
+	ck_assert_uint_gt(apart, 10);
+	end();
+}
+END_TEST
+
 static void check_parts(const struct model *m)
 {
 	struct ckpt_expr_reader *r;
 	uint32_t *into = calloc(m->count + 1, sizeof(*into));
 
+	(void)check_place(m);
 	ck_ok(ckpt_expr_open(m->expr, &r));
 	ck_ok(ckpt_expr_run(r, 0, m->count, into));
 	ck_assert(!memcmp(into, m->at, m->count * sizeof(*into)));
@@ -504,6 +546,7 @@ static Suite *suite(void)
 	Suite *s = suite_create("expr");
 	TCase *tc = tcase_create("expr");
 
+	tcase_add_test(tc, a_part_that_lies_together_is_found);
 	tcase_add_test(tc, parts_are_those_of_the_whole);
 	tcase_add_test(tc, a_cast_is_over_and_below_others);
 	tcase_add_test(tc, parts_that_do_not_fit_are_refused);

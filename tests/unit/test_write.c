@@ -24,7 +24,7 @@ static const struct ckpt_write_array arrays[] = {
 
 static struct ckpt_write_plan plan(uint64_t shard_bytes)
 {
-	return (struct ckpt_write_plan){arrays, ARRAY_LEN(arrays), shard_bytes};
+	return (struct ckpt_write_plan){.arrays = arrays, .count = ARRAY_LEN(arrays), .shard_bytes = shard_bytes};
 }
 
 static uint64_t shard_of(const char *format)
@@ -75,7 +75,7 @@ static int close_file(void *arg, void *file, bool whole)
 	return whole ? call() : 0;
 }
 
-static const struct ckpt_write_target counting = {create, write_at, close_file, NULL};
+static const struct ckpt_write_target counting = {.create = create, .write = write_at, .close = close_file};
 
 // All ranges, in parts of so many bytes at most.
 static int write_all(const char *format, const struct ckpt_write_target *to, size_t part)
@@ -148,6 +148,57 @@ START_TEST(every_allocation_that_fails_is_told)
 		if (count < n)
 			break;
 	}
+}
+END_TEST
+
+// --- Sources --------------------------------------------------------------------------------------------------------------
+
+static int find_first(void *arg, uint64_t offset, const void *text, size_t array, uint64_t bytes)
+{
+	uint64_t *at = arg;
+
+	(void)bytes;
+	if (!text)
+		at[array] = offset;
+	return 0;
+}
+
+static uint64_t shared_with(const uint64_t *sources, uint64_t *ret_header)
+{
+	static const uint64_t large[] = {500000}, larger[] = {900000};
+	static const struct ckpt_write_array three[] = {{"a", "a", CKPT_DTYPE_F32, 1, large},
+							{"b", "b", CKPT_DTYPE_F32, 1, larger},
+							{"c", "c", CKPT_DTYPE_F32, 1, larger}};
+	const struct ckpt_write_plan p = {.arrays = three, .count = 3, .sources = sources};
+	char why[CKPT_WRITE_WHY_MAX];
+	uint64_t at[3], bytes = 0;
+	struct ckpt_layout *l;
+
+	ck_ok(ckpt_layout_new("safetensors", &p, why, &l));
+	ck_ok(ckpt_layout_each(l, find_first, at));
+	ck_assert(at[1] == at[0] + 2000000 && at[2] == at[1] + 3600000);
+	for (size_t i = 0; sources && i < 3; i++)
+		if (sources[i] != CKPT_WRITE_NO_SOURCE && sources[i] % 4096 == at[i] % 4096)
+			bytes += *three[i].shape * 4;
+	*ret_header = at[0];
+	ckpt_layout_free(l);
+	return bytes;
+}
+
+// The header is as long as most bytes need it, and no longer where nothing can be shared.
+START_TEST(safetensors_lie_as_their_sources_do)
+{
+	const uint64_t alike[] = {4096 * 7 + 808, 4096 * 9 + 808 + 2000000, 808 + 5600000},
+		       two[] = {2048, 4096 + 96, 4096 * 2000 + 96 + 3600000}, odd[] = {3, CKPT_WRITE_NO_SOURCE, 5};
+	uint64_t none, header;
+
+	ck_assert_uint_eq(shared_with(NULL, &none), 0);
+	ck_assert_uint_lt(none, 4096);
+	ck_assert_uint_eq(shared_with(alike, &header), 9200000);
+	ck_assert_uint_eq(header % 4096, 808);
+	ck_assert_uint_eq(shared_with(two, &header), 7200000);
+	ck_assert_uint_eq(shared_with(odd, &header), 0);
+	ck_assert_uint_eq(header, none);
 }
 END_TEST
 
@@ -234,8 +285,8 @@ START_TEST(zips_have_members_and_offsets_over_4_gib)
 						      {"small", "small", CKPT_DTYPE_U8, 1, one}};
 	static uint8_t zeros[16 << 20];
 	const char *format = _i ? "torch" : "npz";
-	const struct ckpt_write_plan p = {two, 2, 0};
-	const struct ckpt_write_target to = {create_sparse, write_sparse, close_sparse, NULL};
+	const struct ckpt_write_plan p = {.arrays = two, .count = 2};
+	const struct ckpt_write_target to = {.create = create_sparse, .write = write_sparse, .close = close_sparse};
 	char why[CKPT_WRITE_WHY_MAX], path[PATH_MAX];
 	struct ckpt_write_range range;
 	struct ckpt_layout *l;
@@ -281,6 +332,65 @@ START_TEST(a_folder_keeps_no_file_that_is_not_whole_and_replaces_none)
 }
 END_TEST
 
+// All bytes of arrays from a file, in parts of so many. Where the format has sums, or the target cannot, nothing happens.
+static int copy_all(const char *format, const struct ckpt_write_target *to, int from, bool *ret_sums)
+{
+	const struct ckpt_write_plan p = plan(0);
+	char why[CKPT_WRITE_WHY_MAX];
+	struct ckpt_write_range range, known;
+	struct ckpt_layout *l;
+	struct ckpt_writer *w;
+	size_t part = 0;
+	int rc = 0, error = 0;
+
+	ck_ok(ckpt_layout_new(format, &p, why, &l));
+	*ret_sums = ckpt_layout_has_sums(l);
+	ck_assert(ckpt_layout_next(l, &part, &known));
+	ck_ok(ckpt_write_new(l, to, &w));
+	while (!rc && ckpt_write_wants(w, &range, &error)) {
+		if (!known.bytes)
+			ck_assert(ckpt_layout_next(l, &part, &known));
+		ck_assert(range.array == known.array && range.first == known.first && range.bytes == known.bytes);
+		known.bytes = MIN(range.bytes, 7u);
+		rc = ckpt_write_copy(w, from, range.first, known.bytes);
+		known.first += known.bytes;
+		known.bytes = range.bytes - known.bytes;
+	}
+	if (!rc && !error)
+		ck_assert(!ckpt_layout_next(l, &part, &known));
+	ckpt_write_free(w);
+	ckpt_layout_free(l);
+	return rc ? rc : error;
+}
+
+START_TEST(bytes_of_a_file_are_copied)
+{
+	int fd = ckpt_temp_fd();
+	const struct ckpt_write_target to = ckpt_write_folder(&fd);
+	CLEANUP_FD int from = openat(fd, "from", O_RDWR | O_CREAT, 0600), out = -1;
+	uint8_t bytes[60], found[60];
+	struct stat st;
+	bool sums;
+
+	for (size_t i = 0; i < sizeof(bytes); i++)
+		bytes[i] = (uint8_t)(i + 1);
+	ck_assert(pwrite(from, bytes, sizeof(bytes), 0) == sizeof(bytes));
+	ck_ok(copy_all("safetensors", &to, from, &sums));
+	ck_assert(!sums);
+	out = openat(fd, "model.safetensors", O_RDONLY);
+	ck_assert(!fstat(out, &st) && st.st_size > 91);
+	ck_assert(pread(out, found, 60, st.st_size - 91) == 60 && !memcmp(found, bytes, 60));
+	ck_assert(pread(out, found, 30, st.st_size - 31) == 30 && !memcmp(found, bytes, 30));
+	ck_error(copy_all("npz", &to, from, &sums), EOPNOTSUPP);
+	ck_assert(sums);
+	memset(&target, 0, sizeof(target));
+	ck_error(copy_all("npy", &counting, from, &sums), EOPNOTSUPP);
+	ck_assert(!sums);
+	ck_ok(ckpt_sys.ftruncate(from, 59));
+	ck_error(copy_all("npy", &to, from, &sums), ENODATA);
+}
+END_TEST
+
 START_TEST(types_have_the_names_of_both)
 {
 	ck_assert_int_eq(ckpt_export_dtype("bf16"), CKPT_DTYPE_BF16);
@@ -294,11 +404,15 @@ END_TEST
 static Suite *suite(void)
 {
 	Suite *s = suite_create("write");
-	TCase *faults = tcase_create("faults"), *large = tcase_create("large"), *folder = tcase_create("folder");
+	TCase *faults = tcase_create("faults"), *large = tcase_create("large"), *folder = tcase_create("folder"),
+	      *sources = tcase_create("sources");
 
 	tcase_add_loop_test(faults, every_write_that_fails_ends_it, 0, FORMATS);
 	tcase_add_loop_test(faults, every_allocation_that_fails_is_told, 0, FORMATS);
 	suite_add_tcase(s, faults);
+	tcase_add_test(sources, safetensors_lie_as_their_sources_do);
+	tcase_add_test(sources, bytes_of_a_file_are_copied);
+	suite_add_tcase(s, sources);
 	tcase_add_loop_test(large, zips_have_members_and_offsets_over_4_gib, 0, 2);
 	suite_add_tcase(s, large);
 	tcase_add_test(folder, a_folder_keeps_no_file_that_is_not_whole_and_replaces_none);

@@ -60,7 +60,7 @@ static int copy_plan(struct ckpt_save_blocks *b, const struct ckpt_cuda_plan *pl
 		shape += from->ndim;
 		b->by_name[i] = i;
 	}
-	b->plan = (struct ckpt_write_plan){b->arrays, plan->count, plan->shard_bytes};
+	b->plan = (struct ckpt_write_plan){.arrays = b->arrays, .count = plan->count, .shard_bytes = plan->shard_bytes};
 	return 0;
 }
 
