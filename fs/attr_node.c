@@ -120,7 +120,8 @@ int attr_of_node(struct ckpt_fs *fs, struct node *n, struct stat *ret_attr, doub
 		return control_conflicts_attr(fs, n, ret_attr);
 	}
 	if (control_is_array(n)) {
-		*ret_timeout = TIMEOUT_NONE;
+		// A file is one of a version, and stays as it is. Without a time the kernel asks for its size at every read(2).
+		*ret_timeout = S_ISREG(n->type) ? TIMEOUT_COMMITTED : TIMEOUT_NONE;
 		return control_arrays_attr(fs, n, ret_attr);
 	}
 	if (n->kind == NODE_CONTROL)

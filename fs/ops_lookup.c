@@ -225,6 +225,7 @@ static int lookup_own(struct ckpt_fs *fs, struct node *n, struct fuse_entry_para
 		return rc;
 	}
 	fill_entry(fs, n, TIMEOUT_NONE, ret_entry);
+	ret_entry->attr_timeout = timeout;
 	return 0;
 }
 

@@ -6,8 +6,10 @@ import gzip
 import json
 import mmap
 import os
+import signal
 import stat
 import subprocess
+import sys
 
 import ml_dtypes
 import numpy as np
@@ -283,3 +285,18 @@ def test_damaged_bytes_are_an_error_and_a_line(mount, store, top, commit, ckptfs
         assert refused(f.read) == refused(f.read) == "EIO"
     lines = [line for line in (mount / ".ckptfs/errors").read_text().splitlines() if "bad.npy" in line]
     assert len(lines) == 1 and "\t1000\t" in lines[0] and "damaged" in lines[0]
+
+
+def test_bytes_that_the_kernel_has_need_no_daemon(mount, top, made):
+    """A read(2) asks for nothing once all was read: neither for bytes nor for the size."""
+    path = top / ".arrays" / next(p for p, array in paths_of(made).items() if array.size)
+    program = "import os, sys\nfd = os.open(sys.argv[1], os.O_RDONLY)\nwhile os.read(fd, 64): pass\nprint(flush=True); input()\nprint(len(os.pread(fd, 1 << 20, 0)), flush=True)"
+    reader = subprocess.Popen([sys.executable, "-c", program, path], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    reader.stdout.readline()
+    os.kill(mount.pid, signal.SIGSTOP)
+    try:
+        said, _ = reader.communicate("\n", timeout=30)
+    finally:
+        os.kill(mount.pid, signal.SIGCONT)
+        reader.kill()
+    assert int(said) == path.stat().st_size
