@@ -1,4 +1,7 @@
 // torch.save(): the pickle and the storages are members of a zip. catalog_torch.c has the form.
+//
+// There is no .format_version: with it torch computes the places of storages, if it is asked to, from what its own writer puts between them
+// (torch/serialization.py, _get_offset). Here are no data descriptors, so it would read other bytes.
 #include "core/array/write_torch.h"
 
 #include "core/array/pickle_write.h"
@@ -126,7 +129,6 @@ void ckpt_torch_add(struct ckpt_layout *l, size_t first, size_t end, bool alone)
 	if (!l->rc)
 		ckpt_zip_add(&zip, TOP "/data.pkl", pickle.at, pickle.len, CKPT_LAYOUT_TEXT);
 	ckpt_buffer_done(&pickle);
-	add_text(&zip, TOP "/.format_version", "1");
 	add_text(&zip, TOP "/.storage_alignment", "64");
 	add_text(&zip, TOP "/byteorder", "little");
 	for (size_t i = first; i < end && !l->rc; i++) {

@@ -141,9 +141,12 @@ def load_torch(out):
     found = {}
     for path in [*out.glob("*.pt"), *out.glob("*.bin")]:
         check_zip(path)
-        for mmap in (False, True):
-            tensors = torch.load(path, weights_only=True, mmap=mmap)
-            found.update({name: array_of(t) for name, t in tensors.items()})
+        for mmap, computed in (False, False), (True, True), (True, False):  # torch may compute the places of storages
+            with torch.utils.serialization.config.patch("load.calculate_storage_offsets", computed):
+                tensors = torch.load(path, weights_only=True, mmap=mmap)
+            arrays = {name: array_of(t) for name, t in tensors.items()}
+            assert all(arrays[name].tobytes() == found[name].tobytes() for name in arrays.keys() & found.keys())
+            found.update(arrays)
     return found
 
 
