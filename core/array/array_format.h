@@ -11,7 +11,10 @@ struct ckpt_npy {
 	unsigned ndim;
 	uint64_t shape[CKPT_ARRAY_DIMS_MAX];
 	uint64_t offset, bytes; // of the array, in the source
+	const char *opaque;     // static: its elements are no numbers, and the size of one is not known; NULL: it is
+	const char *broken;     // static: the rule that is broken, where ckpt_npy_read() is -EINVAL; else NULL
 };
+#define CKPT_NPY_BROKEN "its header is not what NumPy writes"
 // Numbers, by NumPy's kind and size in bytes: 'f' and 4.
 enum ckpt_dtype ckpt_npy_number(char kind, uint64_t bytes);
 int ckpt_npy_read(const struct ckpt_source *s, uint64_t offset, uint64_t bytes, struct ckpt_npy *ret_npy);

@@ -5,9 +5,11 @@
 //	shape  := "(" ")" | "(" number "," ")" | "(" number ("," number)+ [","] ")"
 //	number := digits ["L"]                           the L of Python 2
 //	text   := order kind digits ["[" unit "]"]       order: < > |
+//	        | "|O"                                   objects, which are a pickle
+//	        | "[" ... "]"                            records: their fields are skipped
 //
 // with spaces between, and texts in quotes of either kind without a backslash in them. That is all that is understood: nothing
-// is evaluated, and structures, whose descr is a list, and objects are no arrays here.
+// is evaluated. Records and objects have a shape here, and no bytes.
 #include "core/array/array_format.h"
 
 #include "core/base/util.h"
@@ -22,6 +24,7 @@ struct text {
 struct header {
 	enum ckpt_dtype dtype;
 	uint64_t item_bytes;
+	const char *opaque; // the size of its elements is not known: the reason
 	bool fortran, big_endian;
 	uint64_t shape[CKPT_ARRAY_DIMS_MAX];
 	unsigned ndim;
@@ -152,11 +155,42 @@ static bool is_size_of(char kind, uint64_t bytes)
 	}
 }
 
+// The fields of records, to the end of the list. What is in quotes has no brackets that count.
+static bool skip_fields(struct text *t)
+{
+	struct text quoted;
+	uint32_t depth = 0;
+
+	do {
+		skip_spaces(t);
+		if (t->at == t->end)
+			return false;
+		if (*t->at == '\'' || *t->at == '"') {
+			if (!take_quoted(t, &quoted))
+				return false;
+			continue;
+		}
+		depth += strchr("[(", *t->at) ? 1 : 0;
+		depth -= strchr("])", *t->at) ? 1 : 0;
+		t->at++;
+	} while (depth);
+	return true;
+}
+
 static bool take_descr(struct text *t, struct header *h)
 {
 	struct text descr;
 	char order, kind;
 
+	skip_spaces(t);
+	if (t->at < t->end && *t->at == '[') {
+		h->opaque = "its elements are records";
+		return skip_fields(t);
+	}
+	if (take_word(t, "'|O'") || take_word(t, "\"|O\"")) {
+		h->opaque = "its elements are objects of Python";
+		return true;
+	}
 	if (!take_quoted(t, &descr) || descr.end - descr.at < 3 || !strchr("<>|", descr.at[0]))
 		return false;
 	order = descr.at[0];
@@ -251,6 +285,7 @@ int ckpt_npy_read(const struct ckpt_source *s, uint64_t offset, uint64_t bytes, 
 	uint32_t len;
 	int rc = header_length(s, offset, bytes, &len, &begin);
 
+	ret_npy->broken = CKPT_NPY_BROKEN;
 	if (!rc)
 		rc = ckpt_source_read(s, begin, text, len);
 	if (rc)
@@ -261,15 +296,22 @@ int ckpt_npy_read(const struct ckpt_source *s, uint64_t offset, uint64_t bytes, 
 		.dtype = h.dtype,
 		.big_endian = h.big_endian,
 		.column_major = h.fortran,
+		.opaque = h.opaque,
 		.ndim = h.ndim,
 		.offset = begin + len,
 		.bytes = offset + bytes - (begin + len),
 	};
 	memcpy(ret_npy->shape, h.shape, sizeof(h.shape));
-	if (!ckpt_array_elements(h.shape, h.ndim, &want) || __builtin_mul_overflow(want, h.item_bytes, &want) ||
-	    want != ret_npy->bytes)
+	ret_npy->broken = "it has more elements than any file could hold";
+	if (!ckpt_array_elements(h.shape, h.ndim, &want) || __builtin_mul_overflow(want, h.item_bytes, &want))
 		return -EINVAL;
-	return 0;
+	ret_npy->broken = NULL;
+	if (h.opaque || want == ret_npy->bytes)
+		return 0;
+	ret_npy->broken = want > ret_npy->bytes
+				  ? "the file is shorter than its shape says"
+				  : "more bytes follow than its shape says: several arrays in one file have no names";
+	return -EINVAL;
 }
 
 int ckpt_arrays_npy(struct ckpt_arrays *a, const char *name, size_t name_len, const struct ckpt_source *s,
@@ -281,6 +323,8 @@ int ckpt_arrays_npy(struct ckpt_arrays *a, const char *name, size_t name_len, co
 
 	if (rc)
 		return rc;
+	if (npy.opaque)
+		return -EINVAL;
 	array = (struct ckpt_array){
 		.name = name,
 		.dtype = npy.big_endian ? CKPT_DTYPE_NONE : npy.dtype,

@@ -32,7 +32,7 @@ static int add_npy(struct ckpt_catalog_reading *r, const struct ckpt_catalog_ent
 	entry.big_endian = npy->big_endian;
 	entry.ndim = npy->ndim;
 	entry.shape = npy->shape;
-	entry.why = npy->dtype ? NULL : "its elements are no numbers";
+	entry.why = npy->opaque ? npy->opaque : npy->dtype ? NULL : "its elements are no numbers";
 	// Elements that are decoded are counted from the first byte on.
 	if (!entry.why && piece->codecs[0] && npy->offset % ckpt_dtype_width(npy->dtype))
 		entry.why = "its elements do not begin at a multiple of their bytes";
@@ -47,12 +47,13 @@ static int add_npy(struct ckpt_catalog_reading *r, const struct ckpt_catalog_ent
 }
 
 int ckpt_catalog_add_npy(struct ckpt_catalog_reading *r, const struct ckpt_catalog_entry *named, uint64_t offset,
-			 uint64_t bytes)
+			 uint64_t bytes, const char **ret_broken)
 {
 	struct ckpt_piece piece = {0};
 	struct ckpt_npy npy;
 	int rc = ckpt_npy_read(&r->source, offset, bytes, &npy);
 
+	*ret_broken = npy.broken;
 	piece.offset = npy.offset;
 	piece.bytes = npy.bytes;
 	return rc ? rc : add_npy(r, named, &npy, &piece);
@@ -74,7 +75,7 @@ static int read_front(void *arg, uint64_t offset, void *buf, size_t len)
 }
 
 int ckpt_catalog_add_npy_deflated(struct ckpt_catalog_reading *r, const struct ckpt_catalog_entry *named,
-				  uint64_t offset, uint64_t bytes, uint64_t unpacked)
+				  uint64_t offset, uint64_t bytes, uint64_t unpacked, const char **ret_broken)
 {
 	CLEANUP_FREE uint8_t *packed = malloc(FRONT_BYTES);
 	CLEANUP_FREE uint8_t *plain = malloc(FRONT_BYTES);
@@ -82,13 +83,14 @@ int ckpt_catalog_add_npy_deflated(struct ckpt_catalog_reading *r, const struct c
 	struct front front = {.bytes = plain};
 	const struct ckpt_source source = {.bytes = unpacked, .read = read_front, .arg = &front};
 	size_t take = (size_t)MIN(bytes, (uint64_t)FRONT_BYTES);
-	struct ckpt_npy npy;
+	struct ckpt_npy npy = {.broken = CKPT_NPY_BROKEN};
 	int rc = packed && plain ? ckpt_source_read(&r->source, offset, packed, take) : -ENOMEM;
 
 	if (!rc)
 		rc = ckpt_inflate_begin(packed, take, plain, FRONT_BYTES, &front.len);
 	if (!rc)
 		rc = ckpt_npy_read(&source, 0, unpacked, &npy);
+	*ret_broken = npy.broken;
 	if (rc)
 		return rc == -EBADMSG || rc == -ENODATA ? -EINVAL : rc;
 	return add_npy(r, named, &npy, &piece);
@@ -103,13 +105,13 @@ static int read_npy(struct ckpt_catalog_reading *r)
 {
 	size_t len = strlen(r->path);
 	struct ckpt_catalog_entry entry = {.tree = ".", .name = r->path, .name_len = len, .format = "npy"};
+	const char *broken;
 	int rc;
 
 	if (len > 4 && !strcmp(r->path + len - 4, ".npy"))
 		entry.name_len -= 4;
-	rc = ckpt_catalog_add_npy(r, &entry, 0, r->source.bytes);
-	return rc == -EINVAL ? ckpt_catalog_refuse(r, "header", "it is not what NumPy writes for an array of numbers")
-			     : rc;
+	rc = ckpt_catalog_add_npy(r, &entry, 0, r->source.bytes, &broken);
+	return rc == -EINVAL && broken ? ckpt_catalog_refuse(r, "header", "%s", broken) : rc;
 }
 
 const struct ckpt_catalog_format ckpt_catalog_npy = {"npy", is_npy, read_npy};

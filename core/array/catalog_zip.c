@@ -28,12 +28,13 @@ static int look_at(void *arg, const struct ckpt_zip_member *m)
 	return 0;
 }
 
-// Objects and structures are no arrays of numbers; as all that cannot be read, they break nothing else.
+// A member that cannot be read breaks nothing else.
 static int add_member(void *arg, const struct ckpt_zip_member *m)
 {
 	struct members *members = arg;
 	struct ckpt_catalog_reading *r = members->reading;
 	struct ckpt_catalog_entry entry = {.name = m->name, .name_len = m->name_len - 4, .format = "npz"};
+	const char *broken;
 	uint64_t data;
 	int rc;
 
@@ -48,11 +49,11 @@ static int add_member(void *arg, const struct ckpt_zip_member *m)
 		rc = -EINVAL;
 	if (rc)
 		return rc;
-	rc = m->stored ? ckpt_catalog_add_npy(r, &entry, data, m->bytes)
-		       : ckpt_catalog_add_npy_deflated(r, &entry, data, m->bytes, m->unpacked);
-	if (rc != -EINVAL)
+	rc = m->stored ? ckpt_catalog_add_npy(r, &entry, data, m->bytes, &broken)
+		       : ckpt_catalog_add_npy_deflated(r, &entry, data, m->bytes, m->unpacked, &broken);
+	if (rc != -EINVAL || !broken)
 		return rc;
-	entry.why = "its header is not what NumPy writes for an array of numbers";
+	entry.why = broken;
 	return ckpt_catalog_add(r, &entry);
 }
 

@@ -184,6 +184,31 @@ def test_torch_without_a_zip(tmp_path, protocol):
     check(tmp_path, by_name(catalog(tmp_path, "b.pt")), torch.load(tmp_path / "b.pt"))
 
 
+def test_npy_of_records_and_objects_is_listed_with_the_reason(tmp_path):
+    records = np.zeros((3, 2), [("a", "<i4"), ("b]'(", "<f8", (2,)), ("c", [("d", "|S3")])])
+    objects = np.array([{"a": 1}, None], object)
+    want = {"records": (records, "records"), "objects": (objects, "objects of Python"), "text": (np.array(["ab"]), "no numbers")}
+    for name, (array, _) in want.items():
+        np.save(tmp_path / f"{name}.npy", array)
+    np.savez(tmp_path / "a.npz", **{name: array for name, (array, _) in want.items()})
+    np.savez_compressed(tmp_path / "b.npz", **{name: array for name, (array, _) in want.items()})
+    found = catalog(tmp_path, *(f"{name}.npy" for name in want), "a.npz", "b.npz")
+    assert not found["faults"] and len(found["arrays"]) == 9
+    for row in found["arrays"]:
+        array, word = want[row["name"]]
+        assert word in row["why"] and row["shape"] == list(array.shape) and not row["pieces"]
+
+
+def test_npy_that_is_cut_or_goes_on_says_which(tmp_path):
+    with open(tmp_path / "two.npy", "wb") as f:
+        np.save(f, np.arange(3))
+        np.save(f, np.arange(4))
+    np.save(tmp_path / "cut.npy", np.arange(100))
+    (tmp_path / "cut.npy").write_bytes((tmp_path / "cut.npy").read_bytes()[:-1])
+    faults = {f[0]: f[2] for f in catalog(tmp_path, "two.npy", "cut.npy")["faults"]}
+    assert "several arrays in one file" in faults["two.npy"] and "shorter than its shape" in faults["cut.npy"]
+
+
 def write_tar(path, want):
     """As torch 0.1 saved an object without tensors (torch/serialization.py: save() with _add_to_tar())."""
     members = {"sys_info": {"protocol_version": 1000, "little_endian": True}, "pickle": want, "storages": [0, []], "tensors": [0]}
