@@ -485,6 +485,37 @@ static const struct ckpt_catalog_format *find_format(const struct ckpt_catalog_r
 	return NULL;
 }
 
+bool ckpt_catalog_is_named_like_arrays(const char *path)
+{
+	static const char *const ends[] = {".safetensors", ".npy",   ".npz",  ".gguf", ".pt",
+					   ".pth",         ".keras", ".ckpt", ".h5",   ".hdf5"};
+	const char *slash = strrchr(path, '/');
+	const char *end = strrchr(slash ? slash : path, '.');
+
+	for (size_t i = 0; end && i < ARRAY_LEN(ends); i++)
+		if (!strcmp(end, ends[i]))
+			return true;
+	return false;
+}
+
+// A file that no format knows. A crash or a full disk leaves files that are empty or zero, a clone without Git LFS leaves pointers.
+// Other bytes may be those of a program of its own.
+static int tell_hollow(struct ckpt_catalog_reading *r)
+{
+	static const char pointer[] = "version https://git-lfs.github.com/";
+	static const uint8_t zeros[CKPT_CATALOG_HEAD];
+
+	if (!ckpt_catalog_is_named_like_arrays(r->base))
+		return 0;
+	if (!r->head_len)
+		return ckpt_catalog_refuse(r, "file", "it is empty");
+	if (!memcmp(r->head, zeros, r->head_len))
+		return ckpt_catalog_refuse(r, "file", "it begins with zeros: these bytes were never written");
+	if (r->head_len >= sizeof(pointer) - 1 && !memcmp(r->head, pointer, sizeof(pointer) - 1))
+		return ckpt_catalog_refuse(r, "file", "it is a pointer of Git LFS: `git lfs pull` gets its bytes");
+	return 0;
+}
+
 static int read_file(struct ckpt_catalog_reading *r)
 {
 	const struct ckpt_catalog_format *format = NULL;
@@ -500,13 +531,16 @@ static int read_file(struct ckpt_catalog_reading *r)
 	registered = find ? find(r) : NULL;
 	if (registered)
 		r->format = registered->name;
-	else
+	else if (r->head_len || !ckpt_catalog_is_named_like_arrays(r->base))
 		format = find_format(r);
-	rc = registered ? registered->read(registered->arg, r) : format ? format->read(r) : 0;
+	rc = registered ? registered->read(registered->arg, r) : format ? format->read(r) : tell_hollow(r);
 	if (!rc)
 		return 0;
 	if (rc == -EINVAL && r->catalog->fault_count == before.fault_count)
-		rc = ckpt_catalog_refuse(r, registered ? registered->name : format->name,
+		rc = ckpt_catalog_refuse(r,
+					 registered ? registered->name
+					 : format   ? format->name
+						    : "file",
 					 "it breaks a rule of its format");
 	taken = ckpt_catalog_take_back(r, &before);
 	return rc == -EINVAL ? taken : rc;

@@ -186,3 +186,27 @@ def test_a_file_that_is_cut_off_and_bytes_that_are_damaged(mount, store, save, c
     raw.write_bytes(data)
     found = ckptfs.json("check", store, "100", "--read-data", check=False)
     assert ("damaged", "x") in kinds(found)
+
+
+POINTER = b"version https://git-lfs.github.com/spec/v1\noid sha256:" + b"0" * 64 + b"\nsize 12345\n"
+
+
+@pytest.mark.parametrize("name", ["model.safetensors", "a.npy", "b.npz", "c.gguf", "d.pt", "e.pth", "f.keras", "g.ckpt", "h.h5", "i.hdf5"])
+def test_a_file_that_should_hold_arrays_and_holds_nothing_is_broken(save, mount, ckptfs, scratch, name):
+    """A crash leaves files that are empty or zero, a clone without Git LFS leaves pointers: no format knows them."""
+
+    def write(top, data):
+        (top / "deep").mkdir()
+        trees.write(top / "deep" / name, data)
+        np.save(top / "good.npy", np.arange(3))
+        trees.write(top / "notes.txt", b"")
+        trees.write(top / "raw.bin", bytes(100))
+
+    said = {1: (b"", "it is empty"), 2: (bytes(1000), "begins with zeros"), 3: (POINTER, "git lfs pull")}
+    for number, (data, what) in said.items():
+        save(number, lambda top, data=data: write(top, data))
+        found = ckptfs.json("check", mount.path, number, "--against", number, check=False)
+        assert not found["healthy"] and [(f["kind"], f["file"]) for f in found["findings"]] == [("broken", f"deep/{name}")], found
+        assert what in found["findings"][0]["what"] or name.endswith(("h5", "hdf5")) and number > 1
+        refused = ckptfs("export", mount.path, number, scratch / "out", "-f", "npz", check=False)
+        assert refused.returncode == 1 and f"deep/{name}" in refused.stderr and "--partial" in refused.stderr
