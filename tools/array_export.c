@@ -172,7 +172,8 @@ static int fail(const struct ckpt_array_export *x, int rc)
 	return ckpt_fail(x->word,
 			 rc == -EBADMSG
 				 ? "`ckptfs check` says what is wrong; --not leaves an array out, --partial a file"
-				 : NULL,
+			 : rc == -ENOTSUP ? "another --format may have it; --not leaves an array out"
+					  : NULL,
 			 "%s", why);
 }
 

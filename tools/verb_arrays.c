@@ -286,6 +286,8 @@ static int list(const struct arrays *v)
 		print_table(v, rows);
 	if (!fflush(stdout))
 		tell_faults(ckpt_step_arrays_catalog(v->of), rows);
+	if (v->glob && !json_array_size(rows) && ckpt_catalog_count(ckpt_step_arrays_catalog(v->of)))
+		ckpt_note("%s: no array matches %s; `*` stops at `.` and `/`, `**` does not", v->word, v->glob);
 	if (ckpt_output.json)
 		ckpt_output_json(rows);
 	else
@@ -328,7 +330,7 @@ int ckpt_verb_arrays(int argc, char **argv)
 		.operands = "[STORE] STEP[/PATH] [GLOB]",
 		.doc = "Lists the arrays of a step: name, dtype, shape, size, whatever format its files have.\v"
 		       "Formats: npy, npz, safetensors, torch.save, torch.distributed.checkpoint, DeepSpeed's ZeRO, "
-		       "zarr 2 and 3, OCDBT (Orbax), GGUF. Only headers "
+		       "zarr 2 and 3, OCDBT (Orbax), HDF5, .keras, flax's msgpack, GGUF, arrays.json. Only headers "
 		       "are read. A GLOB is over names: `*` stops at `.` and `/`, `**` does not; with a colon it is "
 		       "over TREE:NAME. In a mount the arrays are files: STEP/.arrays/NAME.npy.\n\n"
 		       "Examples:\n"

@@ -40,7 +40,9 @@ int ckpt_whole_folder(const char *dir, int (*fill)(void *arg, int fd), void *arg
 	if (rc)
 		return ckpt_fail_errno(dir, HINT, rc);
 	if (mkdir(partial, 0700))
-		return ckpt_fail_errno(partial, NULL, -errno);
+		return errno == ENOENT
+			       ? ckpt_fail_errno(dir, "make the folder that it is in first: `mkdir -p`", -ENOENT)
+			       : ckpt_fail_errno(partial, NULL, -errno);
 	to = open(partial, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
 	rc = to < 0 ? ckpt_fail_errno(partial, NULL, -errno) : fill(arg, to);
 	above = rc ? -1 : openat(to, "..", O_RDONLY | O_DIRECTORY | O_CLOEXEC);

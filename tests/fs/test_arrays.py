@@ -139,3 +139,9 @@ def test_a_file_of_the_step_wins_over_an_array(mount, store, commit, ckptfs):
     trees.write(top / ".arrays/a.npy", b"of the step")
     commit(top)
     assert ckptfs("cat", store, "1000", ".arrays/a.npy").stdout == "of the step"
+
+
+def test_a_glob_that_matches_nothing_says_so(store, made, ckptfs):
+    done = ckptfs("arrays", store, "1000", "model.layers.*")
+    assert not done.stdout and "no array matches model.layers.*" in done.stderr and "`**` does not" in done.stderr
+    assert not ckptfs("arrays", store, "1000", "model.**").stderr

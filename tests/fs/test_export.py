@@ -194,3 +194,16 @@ def test_a_header_that_asks_for_any_number_of_chunks(mount, commit, ckptfs, scra
         refused = ckptfs("export", mount.path, "1", scratch / "out", "-f", kind, check=False, timeout=20)
         assert refused.returncode == 1 and ("chunks" in refused.stderr or "PiB" in refused.stderr), refused.stderr
     assert not (scratch / "out").exists()
+
+
+def test_a_refusal_says_what_to_do(mount, store, commit, ckptfs, scratch):
+    top = mount / "1000"
+    top.mkdir()
+    np.savez(top / "a.npz", good=np.arange(3), bad=np.array([1 + 2j]))
+    commit(top)
+    refused = ckptfs("export", store, "1000", scratch / "out", "-f", "safetensors", check=False)
+    assert refused.returncode == 1 and "bad: safetensors has no dtype complex128" in refused.stderr and "--not leaves an array out" in refused.stderr
+    refused = ckptfs("export", store, "1000", scratch / "not/there", "-f", "npz", check=False)
+    assert refused.returncode == 1 and f"{scratch / 'not/there'}: No such file" in refused.stderr and "mkdir -p" in refused.stderr
+    refused = ckptfs("derive", store, "1000", "1000", check=False)
+    assert refused.returncode == 1 and "with --force" in refused.stderr and "ckptfs save" not in refused.stderr
