@@ -252,3 +252,25 @@ def test_a_flat_range_is_read_and_an_empty_one_is_not_all(package, found, has, s
     found._set.lib.ckpt_array_set_read_many(found._set.at, asked, 1, 1, results)
     want = W.reshape(-1)[start : start + count] if not result else W[:0]
     assert results[0] == result and into[: len(want)].tolist() == want.tolist() and (into[len(want) :] == -1).all()
+
+
+def test_a_name_that_a_tree_has_twice_is_the_first(package, mount):
+    """The second has another shape: its memory would be too small for the first."""
+    torch = pytest.importorskip("torch")
+    first, second = torch.arange(100_000.0), torch.ones(3)
+    with package.step(mount.path, 1) as folder:
+        torch.save({"x": {"y": first}, "x.y": second, "other": second}, folder / "a.pt")
+    arrays = package.arrays(mount / "1")
+    assert list(arrays) == ["a.pt:x.y", "other"] and arrays["a.pt:x.y"].shape == (100_000,)
+    assert torch.equal(arrays["a.pt:x.y"].torch(), first) and np.array_equal(arrays["a.pt:x.y"].numpy(), first.numpy())
+    assert np.array_equal(arrays.load({"a.pt:x.y": None}).arrays["a.pt:x.y"], first.numpy())
+
+
+def test_an_array_that_cannot_be_read_is_no_tensor(package, mount):
+    torch = pytest.importorskip("torch")
+    with package.step(mount.path, 1) as folder:
+        torch.save({"meta": torch.ones(2, device="meta"), "conj": torch.ones(2, dtype=torch.complex64).conj()}, folder / "a.pt")
+    for name, word in ("meta", "meta tensor"), ("conj", "conjugated"):
+        for read in (package.arrays(mount / "1")[name].torch, package.arrays(mount / "1")[name].numpy):
+            with pytest.raises(package.Error, match=word):
+                read()

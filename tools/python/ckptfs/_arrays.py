@@ -11,7 +11,7 @@ import subprocess
 import weakref
 from collections.abc import Mapping
 from ctypes import byref, c_uint64, c_void_p
-from typing import TYPE_CHECKING, Any, Callable, Dict, Iterator, List, Optional, Tuple, Union
+from typing import TYPE_CHECKING, Any, Callable, Dict, Iterator, List, Optional, Sequence, Tuple, Union
 
 from . import _library, _load
 from ._library import Error
@@ -68,17 +68,22 @@ class Array:
         self.shape: Tuple[int, ...] = tuple(info.shape[k] for k in range(info.ndim))
         self.nbytes: int = info.bytes
 
+    def _readable(self) -> str:
+        """Its dtype; the exception is that of an array without elements that could be read."""
+        if self.why or not self.dtype or not self._width:
+            raise Error(errno.ENOTSUP, self.why or "a byte has several of its elements", self.full_name)
+        return self.dtype
+
+    def _read_into(self, at: Any, start: Sequence[int], extent: Sequence[int]) -> None:
+        numbers = c_uint64 * max(len(start), 1)
+        result = self._set.lib.ckpt_array_set_read(self._set.at, self._index, numbers(*start), numbers(*extent), at)
+        _library.check(result, self.full_name, _REFUSED)
+
     def _read(self, start: List[int], extent: List[int]) -> np.ndarray[Any, Any]:
         import numpy as np
 
-        if self.why or not self.dtype or not self._width:
-            raise Error(errno.ENOTSUP, self.why or "a byte has several of its elements", f"{self.tree}:{self.name}")
-        made = np.empty(extent, _load.numpy_type(self.dtype))
-        numbers = c_uint64 * max(len(start), 1)
-        result = self._set.lib.ckpt_array_set_read(
-            self._set.at, self._index, numbers(*start), numbers(*extent), made.ctypes.data_as(c_void_p)
-        )
-        _library.check(result, f"{self.tree}:{self.name}", _REFUSED)
+        made = np.empty(extent, _load.numpy_type(self._readable()))
+        self._read_into(made.ctypes.data_as(c_void_p), start, extent)
         return made
 
     def __getitem__(self, at: Any) -> Any:
@@ -122,8 +127,8 @@ class Array:
         """A torch tensor, of bfloat16 and the 8-bit floats too. It is read into its own memory; NumPy is not needed."""
         import torch
 
-        made = torch.empty(self.shape, dtype=_load.torch_type(str(self.dtype)))
-        self._set.read_all([_load.Request(self.full_name, into=made.data_ptr())])
+        made = torch.empty(self.shape, dtype=_load.torch_type(self._readable()))
+        self._read_into(c_void_p(made.data_ptr()), [0] * len(self.shape), self.shape)
         return made
 
     def jax(self) -> Any:
@@ -150,12 +155,13 @@ class Arrays(Mapping[str, Array]):
 
     def __init__(self, store: str, step: str) -> None:
         of = self._set = _Set(store, step)
-        every = [Array(of, i, info) for i, info in enumerate(of.infos())]
+        self._full: Dict[str, Array] = {}
         count: Dict[str, int] = {}
-        for a in every:
+        for i, info in enumerate(of.infos()):
+            a = Array(of, i, info)
             count[a.name] = count.get(a.name, 0) + 1
-        self._full = {f"{a.tree}:{a.name}": a for a in every}
-        self._at = {a.name if count[a.name] == 1 else f"{a.tree}:{a.name}": a for a in every}
+            self._full.setdefault(a.full_name, a)  # where a tree has a name twice, the first can be read
+        self._at = {a.name if count[a.name] == 1 else full: a for full, a in self._full.items()}
 
     def __getitem__(self, name: str) -> Array:
         return self._at[name] if name in self._at else self._full[name]

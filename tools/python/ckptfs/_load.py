@@ -227,11 +227,12 @@ class Loading:
         self.shapes: Callable[[str], str] = (lambda name, rule=shapes: rule) if isinstance(shapes, str) else shapes  # type: ignore[misc]
         self.dtype = dtype
         self.in_place = in_place
-        self.infos = {}
+        self.infos: Dict[str, Tuple[Optional[str], Tuple[int, ...]]] = {}
         for info in of.infos():
             name = os.fsdecode(info.name)
+            found = (_library.decode(info.dtype), tuple(info.shape[k] for k in range(info.ndim)))
             for key in (f"{os.fsdecode(info.tree)}:{name}", name):
-                self.infos[key] = (_library.decode(info.dtype), tuple(info.shape[k] for k in range(info.ndim)))
+                self.infos.setdefault(key, found)  # the one that is read: the first where a tree has a name twice
 
     def leaf(self, value: Any, name: str) -> _Leaf:
         rule = self.shapes(name)
