@@ -55,6 +55,12 @@ def npy_shape(top, shape):
     (top / "a.npy").write_bytes(b"\x93NUMPY\x01\0" + struct.pack("<H", len(header)) + header + bytes(64))
 
 
+@each(["[" * 60, "[('a', '<f4'", "[)]", "['a", "'|O"], "a.npy", "header")
+def npy_records(top, descr):
+    header = f"{{'descr': {descr}, 'fortran_order': False, 'shape': (4,)}}".encode().ljust(245) + b"\n"
+    (top / "a.npy").write_bytes(b"\x93NUMPY\x01\0" + struct.pack("<H", len(header)) + header + bytes(64))
+
+
 @each([0, 65535], "a.npy")
 def npy_header(top, length):
     (top / "a.npy").write_bytes(b"\x93NUMPY\x01\0" + struct.pack("<H", length) + bytes(64))
