@@ -84,10 +84,10 @@ static void put(enum ckpt_dtype to, const double *numbers, size_t count, uint8_t
 	}
 }
 
-// The two that are cast most, without branches: for the instructions that every processor of this kind has, and for those that this one may have.
+// Those that are cast most, without branches: for the instructions that every processor of this kind has, and for those that this one may have.
 #define INLINE static inline __attribute__((always_inline))
 
-INLINE void single_to_upper_half(const uint8_t *p, size_t count, uint8_t *into)
+INLINE void f32_to_bf16(const uint8_t *p, size_t count, uint8_t *into)
 {
 	for (size_t i = 0; i < count; i++) {
 		uint32_t bits, rounded;
@@ -100,7 +100,7 @@ INLINE void single_to_upper_half(const uint8_t *p, size_t count, uint8_t *into)
 	}
 }
 
-INLINE void upper_half_to_single(const uint8_t *p, size_t count, uint8_t *into)
+INLINE void bf16_to_f32(const uint8_t *p, size_t count, uint8_t *into)
 {
 	for (size_t i = 0; i < count; i++) {
 		uint16_t code;
@@ -112,62 +112,108 @@ INLINE void upper_half_to_single(const uint8_t *p, size_t count, uint8_t *into)
 	}
 }
 
-static void plain_to_upper_half(const uint8_t *p, size_t count, uint8_t *into)
+// Numbers below 2^-14 have the steps of 2^-24 that numbers from 0.5 on have in f32: adding 0.5 rounds them.
+INLINE void f32_to_f16(const uint8_t *p, size_t count, uint8_t *into)
 {
-	single_to_upper_half(p, count, into);
+	for (size_t i = 0; i < count; i++) {
+		uint32_t bits, magnitude, normal, small, code;
+		uint16_t half;
+		float sum;
+
+		memcpy(&bits, p + i * 4, 4);
+		magnitude = bits & 0x7fffffff;
+		normal = (magnitude + 0xfff + (magnitude >> 13 & 1) - (112u << 23)) >> 13;
+		memcpy(&sum, &magnitude, 4);
+		sum += 0.5f;
+		memcpy(&small, &sum, 4);
+		small -= 126u << 23;
+		code = magnitude < 113u << 23 ? small : normal;
+		code = magnitude >= 0x477ff000 ? 0x7c00 : code; // rounds to 2^16, or is infinite
+		code = magnitude > 0x7f800000 ? 0x7e00 : code;
+		half = (uint16_t)(code | (bits >> 16 & 0x8000));
+		memcpy(into + i * 2, &half, 2);
+	}
 }
 
-static void plain_to_single(const uint8_t *p, size_t count, uint8_t *into)
+// A subnormal number's mantissa stands behind 2^-14, which is taken off again.
+INLINE void f16_to_f32(const uint8_t *p, size_t count, uint8_t *into)
 {
-	upper_half_to_single(p, count, into);
+	for (size_t i = 0; i < count; i++) {
+		uint32_t magnitude, bits, small;
+		uint16_t half;
+		float number;
+
+		memcpy(&half, p + i * 2, 2);
+		magnitude = half & 0x7fff;
+		small = (magnitude << 13) + (113u << 23);
+		memcpy(&number, &small, 4);
+		number -= 0x1p-14f;
+		memcpy(&small, &number, 4);
+		bits = magnitude < 0x400 ? small : (magnitude << 13) + (112u << 23);
+		bits = magnitude >= 0x7c00 ? 0x7f800000 : bits;
+		bits = magnitude > 0x7c00 ? 0x7fc00000 : bits;
+		bits |= (uint32_t)(half & 0x8000) << 16;
+		memcpy(into + i * 4, &bits, 4);
+	}
 }
 
+typedef void cast_fn(const uint8_t *p, size_t count, uint8_t *into);
+
+#define CAST(of, name, attribute)                                                                                      \
+	attribute static void name(const uint8_t *p, size_t count, uint8_t *into)                                      \
+	{                                                                                                              \
+		of(p, count, into);                                                                                    \
+	}
+#define CASTS(suffix, attribute)                                                                                       \
+	CAST(f32_to_bf16, f32_to_bf16_##suffix, attribute)                                                             \
+	CAST(bf16_to_f32, bf16_to_f32_##suffix, attribute)                                                             \
+	CAST(f32_to_f16, f32_to_f16_##suffix, attribute)                                                               \
+	CAST(f16_to_f32, f16_to_f32_##suffix, attribute)
+#define TABLE(suffix)                                                                                                  \
+	{                                                                                                              \
+		f32_to_bf16_##suffix, bf16_to_f32_##suffix, f32_to_f16_##suffix, f16_to_f32_##suffix                   \
+	}
+
+CASTS(plain, )
 #if defined(__x86_64__)
-
-__attribute__((target("avx2"))) static void wide_to_upper_half(const uint8_t *p, size_t count, uint8_t *into)
-{
-	single_to_upper_half(p, count, into);
-}
-
-__attribute__((target("avx2"))) static void wide_to_single(const uint8_t *p, size_t count, uint8_t *into)
-{
-	upper_half_to_single(p, count, into);
-}
-
-static bool is_wide(void)
-{
-	return __builtin_cpu_supports("avx2");
-}
-
-#else
-
-#define wide_to_upper_half plain_to_upper_half
-#define wide_to_single plain_to_single
-
-static bool is_wide(void)
-{
-	return false;
-}
-
+CASTS(wide, __attribute__((target("avx2"))))
 #endif
+
+// NULL: there is none for these two.
+static cast_fn *find_cast(enum ckpt_dtype from, enum ckpt_dtype to)
+{
+	static cast_fn *const plain[] = TABLE(plain);
+	unsigned which = from == CKPT_DTYPE_F32 && to == CKPT_DTYPE_BF16   ? 0
+			 : from == CKPT_DTYPE_BF16 && to == CKPT_DTYPE_F32 ? 1
+			 : from == CKPT_DTYPE_F32 && to == CKPT_DTYPE_F16  ? 2
+			 : from == CKPT_DTYPE_F16 && to == CKPT_DTYPE_F32  ? 3
+									   : 4;
+
+	if (which == 4)
+		return NULL;
+#if defined(__x86_64__)
+	static cast_fn *const wide[] = TABLE(wide);
+
+	if (__builtin_cpu_supports("avx2"))
+		return wide[which];
+#endif
+	return plain[which];
+}
 
 void ckpt_cast(enum ckpt_dtype from, enum ckpt_dtype to, const void *elements, size_t count, void *into)
 {
 	unsigned width = ckpt_dtype_width(from), to_width = ckpt_dtype_width(to);
 	const uint8_t *p = elements;
 	uint8_t *out = into;
+	cast_fn *fast = find_cast(from, to);
 	double numbers[AT_ONCE];
 
 	if (from == to) {
 		memcpy(into, elements, count * width);
 		return;
 	}
-	if (from == CKPT_DTYPE_F32 && to == CKPT_DTYPE_BF16) {
-		(is_wide() ? wide_to_upper_half : plain_to_upper_half)(p, count, out);
-		return;
-	}
-	if (from == CKPT_DTYPE_BF16 && to == CKPT_DTYPE_F32) {
-		(is_wide() ? wide_to_single : plain_to_single)(p, count, out);
+	if (fast) {
+		fast(p, count, out);
 		return;
 	}
 	for (size_t i = 0, n; i < count; i += n) {

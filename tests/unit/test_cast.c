@@ -1,5 +1,7 @@
-// f32 as bf16 and back, which go by the widest instructions there are: against what IEEE 754 says, one number at a time, and ends of all lengths.
+// f32 as bf16 and f16 and back, which go by the widest instructions there are: against what IEEE 754 says or the way by f64, one number at a
+// time, and ends of all lengths.
 #include "core/array/cast.h"
+#include "core/base/util.h"
 #include "tests/support/suite.h"
 
 #include <math.h>
@@ -86,6 +88,70 @@ START_TEST(upper_halves_are_singles)
 }
 END_TEST
 
+// By f64, which is exact, one step at a time.
+static void cast_slowly(enum ckpt_dtype from, enum ckpt_dtype to, const void *elements, size_t count, void *into)
+{
+	double *numbers = malloc(count * sizeof(*numbers) + 1);
+
+	ckpt_cast(from, CKPT_DTYPE_F64, elements, count, numbers);
+	ckpt_cast(CKPT_DTYPE_F64, to, numbers, count, into);
+	free(numbers);
+}
+
+// Each half, what lies halfway to the next one, and its neighbours; numbers of all sizes; NaN of all kinds.
+START_TEST(singles_become_halves)
+{
+	static uint32_t bits[(1 << 16) * 8];
+	static uint16_t codes[ARRAY_LEN(bits) + 1], want[ARRAY_LEN(bits)];
+	size_t n = 0;
+
+	for (uint32_t half = 0; half < 1 << 16; half++) {
+		uint16_t code = (uint16_t)half, next = (uint16_t)(half + 1);
+		float here, there, middle;
+		uint32_t at;
+
+		cast_slowly(CKPT_DTYPE_F16, CKPT_DTYPE_F32, &code, 1, &here);
+		cast_slowly(CKPT_DTYPE_F16, CKPT_DTYPE_F32, &next, 1, &there);
+		middle = isinf(there) ? copysignf(65520, here) : (here + there) / 2;
+		memcpy(&at, &middle, 4);
+		memcpy(&bits[n++], &here, 4);
+		for (uint32_t i = 0; i < 3; i++)
+			bits[n++] = at + i - 1;
+		bits[n++] = half << 16 | (half * 0x9e3779b9 >> 16);
+		bits[n++] = 0x7f800000 | half << 15;
+		bits[n++] = 0x38000000 + half * 977;
+		bits[n++] = half * 0x10001;
+	}
+	ck_assert_uint_eq(n, ARRAY_LEN(bits));
+	cast_slowly(CKPT_DTYPE_F32, CKPT_DTYPE_F16, bits, n, want);
+	for (size_t skip = 0; skip < n; skip = skip < 40 ? skip + 1 : n - (n - skip) / 3) {
+		memset(codes, 0x55, sizeof(codes));
+		ckpt_cast(CKPT_DTYPE_F32, CKPT_DTYPE_F16, bits + skip, n - skip, codes);
+		for (size_t i = skip; i < n; i++)
+			if (codes[i - skip] != want[i])
+				ck_abort_msg("%08x: %04x, not %04x", bits[i], codes[i - skip], want[i]);
+		ck_assert_uint_eq(codes[n - skip], 0x5555);
+	}
+}
+END_TEST
+
+START_TEST(halves_are_singles)
+{
+	static uint16_t codes[1 << 16];
+	static uint32_t bits[1 << 16], want[1 << 16];
+
+	for (size_t i = 0; i < 1 << 16; i++)
+		codes[i] = (uint16_t)i;
+	cast_slowly(CKPT_DTYPE_F16, CKPT_DTYPE_F32, codes, 1 << 16, want);
+	for (size_t skip = 0; skip < 40; skip++) {
+		ckpt_cast(CKPT_DTYPE_F16, CKPT_DTYPE_F32, codes + skip, (1 << 16) - skip, bits);
+		for (size_t i = skip; i < 1 << 16; i++)
+			if (bits[i - skip] != want[i])
+				ck_abort_msg("%04zx: %08x, not %08x", i, bits[i - skip], want[i]);
+	}
+}
+END_TEST
+
 static Suite *suite(void)
 {
 	Suite *s = suite_create("cast");
@@ -93,6 +159,8 @@ static Suite *suite(void)
 
 	tcase_add_loop_test(t, singles_become_the_nearest_upper_halves, 0, 8);
 	tcase_add_test(t, upper_halves_are_singles);
+	tcase_add_test(t, singles_become_halves);
+	tcase_add_test(t, halves_are_singles);
 	suite_add_tcase(s, t);
 	return s;
 }
