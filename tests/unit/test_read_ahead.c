@@ -2,13 +2,14 @@
 #include "core/view/read_ahead.h"
 
 #include "core/array/catalog_format.h"
+#include "core/base/sys.h"
 #include "core/base/util.h"
 #include "tests/support/suite.h"
 
 #include <stdio.h>
 
 #define COUNT 5
-#define ROWS 700
+#define ROWS 3000 // more than a block of what is transposed
 #define LONG 1500 // elements of a row
 
 // Of a file in memory that has one row after another.
@@ -139,6 +140,25 @@ START_TEST(runs_are_those_of_the_layout)
 }
 END_TEST
 
+// The thread has filled all others by then.
+START_TEST(a_run_stays_until_the_next_call)
+{
+	const struct ckpt_read_run *run;
+	struct ckpt_read_ahead *a;
+	int64_t began = ckpt_sys.mono_ns();
+
+	ck_ok(ckpt_read_ahead_new(layout, expr_of, NULL, &a));
+	run = ckpt_read_ahead_next(a);
+	ck_ok(run->rc);
+	while (__atomic_load_n(&reads, __ATOMIC_SEQ_CST) < 1 + CKPT_READ_RUNS) {
+		ck_assert_int_lt(ckpt_sys.mono_ns() - began, INT64_C(60000000000));
+		ckpt_sys.sleep_ns(1000000);
+	}
+	check(run, 0);
+	ckpt_read_ahead_free(a);
+}
+END_TEST
+
 // At the beginning, and with the ring full.
 START_TEST(it_can_end_at_any_time)
 {
@@ -180,6 +200,7 @@ static Suite *suite(void)
 
 	tcase_add_checked_fixture(t, setup, teardown);
 	tcase_add_test(t, runs_are_those_of_the_layout);
+	tcase_add_test(t, a_run_stays_until_the_next_call);
 	tcase_add_test(t, it_can_end_at_any_time);
 	tcase_add_test(t, an_error_comes_behind_what_was_read);
 	suite_add_tcase(s, t);
