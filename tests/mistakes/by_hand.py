@@ -338,7 +338,7 @@ TABLE = [
     Row("marks-forget-their-paths", "core/step/removal.c:ckpt_removal_carry",
         "&& !ckpt_removal_rebase_locked(step, is) && !any_is_in(r, is)", "", ("test_remove",)),
     Row("killed-between-files-is-a-re-save", "core/save/reopen.c:end_quietly",
-        "changes.rewritten && makers.killed", "false", ("test_fs_reopen::test_writer_that_is_killed_between_files_has_written_each_array_or_none",)),
+        "changes.rewritten && makers.killed", "false", ("test_fs_reopen_quiet::test_writer_that_is_killed_between_files_has_written_each_array_or_none",)),
     Row("each-open-reopens", "fs/unwritten.c:unwritten_open",
         "look_again_told_writer(c->fs, tid, c->node) ? -ESTALE : CALL_REOPENS", "CALL_REOPENS", ("test_fs_unwritten",)),
     Row("packed-trash-takes-no-room", "core/store/room.c:packed_bytes", "bytes = stored.out_bytes;", "bytes = 0;", ("test_fs_trash",)),
