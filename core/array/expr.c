@@ -7,6 +7,7 @@
 #include <assert.h>
 
 #define CAST_PART (UINT64_C(16) << 10) // elements
+#define OPEN_MAX 64                    // gathers: each has a buffer, and descriptors
 
 enum kind { ARRAY, CAST, SLICE, TRANSPOSE, RESHAPE, PAD, CONCAT };
 
@@ -303,18 +304,13 @@ int ckpt_expr_stack(struct ckpt_expr *const *of, size_t count, unsigned axis, st
 	return rc;
 }
 
-// The elements of a slice lie behind each other, at `first` of what it is cut from.
-static bool is_in_front(const struct ckpt_expr *e, uint64_t *ret_first)
+static uint64_t volume(unsigned ndim, const uint64_t *extent)
 {
-	*ret_first = e->start;
-	if (!e->elements)
-		return false;
-	for (unsigned i = 0; i < e->axis; i++)
-		if (e->shape.at[i] > 1 && e->shape.at[e->axis] != e->of[0]->shape.at[e->axis])
-			return false;
-	for (unsigned i = e->axis + 1; i < e->shape.ndim; i++)
-		*ret_first *= e->shape.at[i];
-	return true;
+	uint64_t n = 1;
+
+	for (unsigned i = 0; i < ndim; i++)
+		n *= extent[i];
+	return n;
 }
 
 bool ckpt_expr_is_part(const struct ckpt_expr *e, struct ckpt_expr_place *ret_place)
@@ -322,11 +318,11 @@ bool ckpt_expr_is_part(const struct ckpt_expr *e, struct ckpt_expr_place *ret_pl
 	uint64_t first = 0;
 
 	for (; e->kind == RESHAPE || e->kind == SLICE; e = e->of[0]) {
-		uint64_t more = 0;
-
-		if (e->kind == SLICE && !is_in_front(e, &more))
+		if (e->kind == RESHAPE)
+			continue;
+		if (!e->elements || (volume(e->axis, e->dims) > 1 && e->dims[e->axis] != e->of[0]->dims[e->axis]))
 			return false;
-		first += more;
+		first += e->start * volume(e->shape.ndim - e->axis - 1, e->dims + e->axis + 1);
 	}
 	*ret_place = (struct ckpt_expr_place){e->catalog, e->files, e->array, first};
 	return e->kind == ARRAY;
@@ -378,8 +374,6 @@ struct ckpt_expr_reader {
 	size_t count, cap;
 	uint64_t clock;
 };
-
-#define OPEN_MAX 64 // gathers: each has a buffer, and descriptors
 
 static bool is_same_array(const struct ckpt_expr *a, const struct ckpt_expr *b)
 {
@@ -497,15 +491,6 @@ void ckpt_expr_close(struct ckpt_expr_reader *r)
 struct box {
 	const uint64_t *start, *extent;
 };
-
-static uint64_t volume(unsigned ndim, const uint64_t *extent)
-{
-	uint64_t n = 1;
-
-	for (unsigned i = 0; i < ndim; i++)
-		n *= extent[i];
-	return n;
-}
 
 // The next index of a box, in C order. False: that was the last one.
 static bool step(unsigned ndim, const uint64_t *extent, uint64_t *at)
