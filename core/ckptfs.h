@@ -174,7 +174,7 @@ CKPT_PUBLIC int ckpt_begin(struct ckpt *ckpt, const char *name, unsigned flags, 
 CKPT_PUBLIC const char *ckpt_save_path(const struct ckpt_save *save);
 // metadata: JSON as a marker may hold it, or NULL. 0: it is listed, and on disk with all its files, which need no fsync
 // of their own; also where it has been committed already, by somebody else or by a call whose answer was lost. -EINVAL:
-// the metadata is not of that form; -EFBIG: it is too much; -EBUSY: a file of it is open for writing, after 5 seconds, or
+// the metadata is not of that form; -EFBIG: together with what the step has it is too much; -EBUSY: a file of it is open for writing, after 5 seconds, or
 // somebody else changes a store that is not mounted, or the step that it is to replace; -EALREADY: it was committed or aborted by this save; -ESTALE: it is
 // gone; -EIO, -EPIPE, -EPROTO, -ECONNRESET: whether it is committed is not known, calling again says it; -EREMOTEIO: the
 // mount refused it and did not say why; -ENOSPC ... After a failure it may be tried again.
@@ -185,7 +185,7 @@ CKPT_PUBLIC int ckpt_save_abort(struct ckpt_save *save);
 CKPT_PUBLIC void ckpt_save_free(struct ckpt_save *save);
 
 // Metrics and extras for a committed step, whose name is as of ckpt_find(): a new version with the same files. metadata: JSON as a marker may
-// hold it; names that it does not say stay. 0: it is on disk. -EINVAL: it is not of that form; -EFBIG: it is too much; -ENOENT: there is no
+// hold it, of metrics and extras alone; names that it does not say stay. 0: it is on disk. -EINVAL: it is not of that form; -EFBIG: together with what the step has it is too much; -ENOENT: there is no
 // such step; -EBUSY: it is being removed or changed, or somebody else changes a store that is not mounted; -ENOSPC ...
 CKPT_PUBLIC int ckpt_step_note(struct ckpt *ckpt, const char *name, const char *metadata);
 

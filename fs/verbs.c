@@ -205,7 +205,10 @@ static char *answer_note(struct ckpt_fs *fs, const char *session, const char *me
 	int rc = !metadata ? -EINVAL : !step ? -ESTALE : ckpt_version_note(step, metadata);
 
 	ckpt_step_unref(step);
-	return rc ? answer_failure(rc, rc == -EBUSY || rc == -ESTALE ? ACT_GONE : NULL) : answer_done();
+	return !rc ? answer_done()
+		   : answer_failure(rc, rc == -EBUSY || rc == -ESTALE ? ACT_GONE
+					: rc == -EFBIG ? "together with what the step has it is more than 64 KiB"
+						       : NULL);
 }
 
 #define TELL_NS INT64_C(100000000)

@@ -2,6 +2,7 @@
 #include "tools/verb.h"
 
 #include "core/base/util.h"
+#include "core/record/metadata.h"
 #include "core/save/version.h"
 #include "tools/act.h"
 #include "tools/output.h"
@@ -32,6 +33,9 @@ static int note(const struct ckpt_operand *o, const char *file)
 	rc = ckpt_act_metadata(file, &metadata);
 	if (!rc && !metadata)
 		rc = ckpt_fail(file, "as in {\"metrics\":{\"loss\":1.5}}", "it is empty");
+	if (!rc && ckpt_metadata_is_note(metadata) == -EINVAL)
+		rc = ckpt_fail(file, "`ckptfs promote` makes a temporary step permanent",
+			       "a note has metrics and extras alone");
 	if (!rc)
 		rc = ckpt_act_find(o, word, &session, NULL, NULL);
 	act.metadata = metadata;
@@ -41,7 +45,7 @@ static int note(const struct ckpt_operand *o, const char *file)
 int ckpt_verb_note(int argc, char **argv)
 {
 	static const struct argp_option options[] = {
-		{"metadata", 'm', "FILE", 0, "JSON to add, as a marker may hold it; - is stdin", 0},
+		{"metadata", 'm', "FILE", 0, "JSON to add: {\"metrics\":{...},\"extras\":{...}}; - is stdin", 0},
 		{0},
 	};
 	static const struct ckpt_syntax syntax = {

@@ -498,19 +498,16 @@ bool ckpt_catalog_is_named_like_arrays(const char *path)
 	return false;
 }
 
-// A file that no format knows. A crash or a full disk leaves files that are empty or zero, a clone without Git LFS leaves pointers.
-// Other bytes may be those of a program of its own.
+// A file that no format knows. A crash or a full disk leaves files that are empty, a clone without Git LFS leaves pointers. Other bytes, zeros too, may be
+// those of a program of its own.
 static int tell_hollow(struct ckpt_catalog_reading *r)
 {
 	static const char pointer[] = "version https://git-lfs.github.com/";
-	static const uint8_t zeros[CKPT_CATALOG_HEAD];
 
 	if (!ckpt_catalog_is_named_like_arrays(r->base))
 		return 0;
 	if (!r->head_len)
 		return ckpt_catalog_refuse(r, "file", "it is empty");
-	if (!memcmp(r->head, zeros, r->head_len))
-		return ckpt_catalog_refuse(r, "file", "it begins with zeros: these bytes were never written");
 	if (r->head_len >= sizeof(pointer) - 1 && !memcmp(r->head, pointer, sizeof(pointer) - 1))
 		return ckpt_catalog_refuse(r, "file", "it is a pointer of Git LFS: `git lfs pull` gets its bytes");
 	return 0;

@@ -138,7 +138,7 @@ int ckpt_catalog_goes_on(const struct ckpt_catalog *c, size_t turns);
 
 // Adds the arrays of the file at path, if its format is one of those above; one that belongs to another file's format (a chunk)
 // adds nothing. 0, also for a file that breaks rules; -ENOMEM, -EINTR; what the sources say. After an error the catalog is as before.
-// A file that no format knows is broken if its name is one of arrays, and it is empty, begins with zeros, or is a pointer of Git LFS.
+// A file that no format knows is broken if its name is one of arrays, and it is empty, or is a pointer of Git LFS.
 int ckpt_catalog_read(struct ckpt_catalog *c, const struct ckpt_catalog_files *files, const char *path);
 bool ckpt_catalog_is_named_like_arrays(const char *path); // x.safetensors, x.npz, x.pt and so on
 // After the last file: joins trees, and parts of arrays that lie in several files; compares them with what indices say; finds names that

@@ -20,6 +20,7 @@
 #define PICKLE_MAX (256u << 20)
 #define DEPTH_MAX 64
 #define MEMOS_MAX (2u << 20) // 24 bytes each
+#define TURNS_MAX ((size_t)64 << 20)
 #define MEMOIZE 0x94
 
 struct range {
@@ -61,6 +62,7 @@ struct edit {
 	struct range *cuts;
 	uint32_t *order; // memos whose values have ended, by their ranges
 	size_t order_count;
+	size_t turns; // of loops over memos that begin at one place
 	size_t depth, stack_cap, mark_count, mark_cap, memo_count, memo_cap, put_count, memoize_count, memoize_cap,
 		cut_count, cut_cap, cut_items;
 };
@@ -401,12 +403,13 @@ static uint64_t cut_end(const struct edit *e, uint64_t at, const struct range *i
 	return 0;
 }
 
-// The largest value that begins there and was written before. False: there is none.
-static bool find_written(const struct edit *e, uint64_t at, uint64_t end, uint32_t *ret_memo)
+// The largest value that begins there and was written before. False: there is none, or a hostile pickle has too many.
+static bool find_written(struct edit *e, uint64_t at, uint64_t end, uint32_t *ret_memo)
 {
 	size_t low = find_place(e, place_of_memo, e->order_count, at);
 
-	for (; low < e->order_count && e->memos[e->order[low]].range.from == at; low++) {
+	for (; low < e->order_count && e->memos[e->order[low]].range.from == at && e->turns < TURNS_MAX;
+	     low++, e->turns++) {
 		*ret_memo = e->order[low];
 		if (e->memos[*ret_memo].written && e->memos[*ret_memo].range.to <= end)
 			return true;
@@ -479,7 +482,7 @@ static int write_range(struct edit *e, const struct range *in, unsigned depth)
 	struct ckpt_cursor c;
 	int rc = ckpt_cursor_init(&c, e->source, in->from, in->to, CKPT_PICKLE_WALK_MAX);
 
-	while (!rc && c.at < in->to) {
+	while (!rc && c.at < in->to && e->turns < TURNS_MAX) {
 		uint64_t at = c.at, end = cut_end(e, at, in);
 		uint32_t memo;
 		bool again = !end && find_written(e, at, in->to, &memo);
@@ -501,6 +504,8 @@ static int write_range(struct edit *e, const struct range *in, unsigned depth)
 			rc = write_op(e, &op, at, c.at, &run, depth);
 	}
 	ckpt_cursor_done(&c);
+	if (e->turns == TURNS_MAX)
+		return -EINVAL;
 	return rc ? rc : copy(e, run, in->to);
 }
 

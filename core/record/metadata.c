@@ -262,6 +262,20 @@ int ckpt_metadata_findings(const char *json, char **ret_findings)
 	return rc;
 }
 
+int ckpt_metadata_is_note(const char *json)
+{
+	json_t *root = NULL;
+	size_t known;
+	int rc = load(json, &root);
+
+	if (rc)
+		return rc;
+	known = (size_t) !!json_object_get(root, "extras") + !!json_object_get(root, "metrics");
+	rc = known && known == json_object_size(root) ? 0 : -EINVAL;
+	json_decref(root);
+	return rc;
+}
+
 int ckpt_metadata_extra(const char *json, const char *name, char **ret_value)
 {
 	json_t *root = NULL, *value;

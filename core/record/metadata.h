@@ -40,6 +40,8 @@ int ckpt_metadata_temporary(const char *json, bool *ret_temporary); // of a cano
 int ckpt_metadata_merge(const char *json, const char *below, char **ret_json);
 // Canonical forms, or NULL: of json the names whose values `was` does not have, but for findings. *ret_json is malloc'ed, or NULL where there is none. -ENOMEM.
 int ckpt_metadata_changes(const char *json, const char *was, char **ret_json);
+// 0: a canonical form says metrics and extras alone; -EINVAL: more, or nothing; -ENOMEM.
+int ckpt_metadata_is_note(const char *json);
 // One of the extras, text as it is and all else as JSON; malloc'ed. -ENODATA, -ENOMEM.
 int ckpt_metadata_extra(const char *json, const char *name, char **ret_value);
 // Canonical forms, or NULL: json with these findings in place of its own; NULL: without any. *ret_json is malloc'ed, or NULL. -EFBIG, -ENOMEM.

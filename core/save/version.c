@@ -174,6 +174,7 @@ int ckpt_version_flag(struct ckpt_step *step, uint32_t flag, bool on, const char
 
 struct said {
 	const char *metadata;
+	bool adds;  // it is an error if there is no room for both
 	bool alone; // it was too much with what was there
 };
 
@@ -201,7 +202,7 @@ static int set_metadata(void *arg, struct ckpt_record *r)
 	bool temporary, promoted = false;
 	int rc = ckpt_metadata_merge(said->metadata, r->metadata, &merged);
 
-	said->alone = rc == -EFBIG;
+	said->alone = rc == -EFBIG && !said->adds;
 	if (said->alone) {
 		merged = strdup(said->metadata);
 		rc = merged ? 0 : -ENOMEM;
@@ -226,8 +227,9 @@ static int set_metadata(void *arg, struct ckpt_record *r)
 	return 0;
 }
 
-static int note_locked(struct ckpt_step *step, const char *metadata)
+int ckpt_commit_metadata(struct ckpt_step *step, const char *metadata)
 {
+	LOCK_SCOPE(&step->store->acts_lock);
 	struct said said = {.metadata = metadata};
 	struct ckpt_summary next;
 	bool changed;
@@ -240,9 +242,7 @@ static int note_locked(struct ckpt_step *step, const char *metadata)
 					   : "its metadata could not be replaced");
 		return rc;
 	}
-	if (!changed)
-		return 0;
-	if (said.alone)
+	if (changed && said.alone)
 		ckpt_errlog_add(step->store->errlog, step->name, -EFBIG,
 				"to restore them, write a marker that has all that should stay",
 				"its earlier extras and metrics are dropped: together with the new ones they are "
@@ -250,20 +250,23 @@ static int note_locked(struct ckpt_step *step, const char *metadata)
 	return 0;
 }
 
-int ckpt_commit_metadata(struct ckpt_step *step, const char *metadata)
-{
-	LOCK_SCOPE(&step->store->acts_lock);
-
-	return note_locked(step, metadata);
-}
-
 int ckpt_version_note(struct ckpt_step *step, const char *metadata)
 {
 	LOCK_SCOPE(&step->store->acts_lock);
-	int rc = ckpt_removal_hides(step) || ckpt_step_is_reopened(step) ? -EBUSY : note_locked(step, metadata);
+	struct said said = {.metadata = metadata, .adds = true};
+	struct ckpt_summary next;
+	bool changed;
+	int rc = ckpt_metadata_is_note(metadata);
 
+	if (!rc)
+		rc = ckpt_removal_hides(step) || ckpt_step_is_reopened(step)
+			     ? -EBUSY
+			     : ckpt_version_put(step, CKPT_ACT_NOTE, set_metadata, &said, false, &next, &changed);
 	// The policy may keep steps by a metric.
 	if (!rc)
 		ckpt_store_wake_behind(step->store);
+	if (rc == -EIO)
+		ckpt_errlog_add(step->store->errlog, step->name, rc, "try it again",
+				"outcome unknown: it may or may not have the metrics and extras of a note");
 	return rc;
 }

@@ -33,6 +33,7 @@ int ckpt_version_flag(struct ckpt_step *step, uint32_t flag, bool on, const char
 
 // New metadata for a committed step, as a new version with the same files. The same metadata: 0, nothing is written.
 int ckpt_commit_metadata(struct ckpt_step *step, const char *metadata);
-// The same, asked for by a user and not by a marker. Takes store->acts_lock, as that does. -EBUSY: it is being removed or changed; -ESTALE: it is
+// The same, asked for by a user and not by a marker: metrics and extras alone (-EINVAL), and what was said before stays (-EFBIG: there is no room for
+// both). Takes store->acts_lock, as that does. -EBUSY: it is being removed or changed; -ESTALE: it is
 // not committed.
 int ckpt_version_note(struct ckpt_step *step, const char *metadata);

@@ -1,8 +1,8 @@
 // torch.save() as a zip (core/array/catalog_torch.c has its form). Its pickle loses the items of dictionaries whose values are dropped arrays;
 // opcodes of all other values stay. Storages that only dropped arrays had are left out; all other members keep their names, bytes and order.
 //
-// .format_version is left out, too, where a storage is: with it torch takes the storages for ones that are numbered from 0 on, behind each
-// other as its own writer puts them, and computes their places (torch/serialization.py, _get_offset). Without it, it looks for them.
+// .format_version is left out, too: with it torch takes the storages for ones that lie as its own writer puts them, in the order in which they are
+// loaded, and computes their places (torch/serialization.py, _get_offset). Without it, it looks for them.
 //
 // The sums of members are those that the file had: damage stays visible.
 #include "core/view/drop.h"
@@ -349,16 +349,13 @@ static int write_zip(struct torch *t)
 {
 	CLEANUP_FREE void *run = malloc(RUN_BYTES);
 	struct ckpt_buffer end = {0};
-	bool less = false;
 	uint64_t directory;
 	int rc = run ? 0 : -ENOMEM;
 
-	for (size_t i = 0; i < t->count; i++)
-		less |= is_left_out(t, &t->members[i]);
 	for (size_t i = 0; i < t->count && !rc; i++) {
 		const struct member *m = &t->members[i];
 
-		if (!is_left_out(t, m) && !(less && is_text(name_in(t, m), "/.format_version")))
+		if (!is_left_out(t, m) && !is_text(name_in(t, m), "/.format_version"))
 			rc = write_member(t, m, run);
 	}
 	directory = t->at;

@@ -1,5 +1,6 @@
 // The elements of a version's arrays, by the findings in an older version of its step: they hold where both have the same arrays in the same
-// bytes. So nobody reads a terabyte of arrays again for a line of text beside them.
+// bytes. So nobody reads a terabyte of arrays again for a line of text beside them. Of arrays that were as in the step before: that is the one that was
+// before it when the older version was looked at.
 //
 // Ownership: the caller's. Threads: any. Blocks on the disk or the store.
 #pragma once

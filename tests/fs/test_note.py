@@ -46,13 +46,24 @@ def test_names_that_a_note_does_not_say_stay(ckptfs, at, tmp_path):
     ckptfs("verify", at)
 
 
-@pytest.mark.parametrize("text", ["", "[]", '{"metrics":{"loss":"low"}}', '{"findings":{}}', "{" + " " * 70000 + "}"], ids=["empty", "list", "text", "findings", "long"])
+@pytest.mark.parametrize("text", ["", "[]", '{"metrics":{"loss":"low"}}', '{"findings":{}}', "{" + " " * 70000 + "}", '{"temporary":true}', '{"metrics":{"loss":1},"world_size":8}', "{}"],
+                         ids=["empty", "list", "text", "findings", "long", "temporary", "world", "nothing"])
 def test_what_is_no_metadata_changes_nothing(ckptfs, at, tmp_path, text):
     (tmp_path / "m.json").write_text(text)
     before = ckptfs.json("info", at, "1000")
     done = ckptfs("note", at, "1000", "--metadata", tmp_path / "m.json", check=False)
     assert done.returncode == 1 and len(done.stderr.splitlines()) == 2
     assert ckptfs.json("info", at, "1000") == before
+
+
+def test_a_note_drops_nothing_for_want_of_room(ckptfs, at, tmp_path):
+    (tmp_path / "m.json").write_text('{"extras":{"first":"%s"}}' % ("x" * 40000))
+    ckptfs("note", at, "1000", "--metadata", tmp_path / "m.json")
+    before = ckptfs.json("info", at, "1000")
+    (tmp_path / "m.json").write_text('{"extras":{"second":"%s"}}' % ("x" * 40000))
+    done = ckptfs("note", at, "1000", "--metadata", tmp_path / "m.json", check=False)
+    assert done.returncode == 1 and ("64 KiB" in done.stderr or "too large" in done.stderr.lower()), done.stderr
+    assert ckptfs.json("info", at, "1000") == before and before["extras"]["by"] == "marker"
 
 
 def test_a_note_survives_the_daemon(ckptfs, mount, saved, store):

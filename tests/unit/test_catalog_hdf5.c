@@ -137,7 +137,10 @@ START_TEST(bytes_of_the_user_may_stand_in_front)
 		teardown();
 	}
 	read_file(); // an empty one
-	ck_assert_uint_eq(ckpt_catalog_count(c) + ckpt_catalog_faults(c), 0);
+	ck_assert_uint_eq(ckpt_catalog_count(c), 0);
+	ck_assert_uint_eq(ckpt_catalog_faults(c), 1);
+	ckpt_catalog_fault(c, 0, &f);
+	ck_assert(!strcmp(f.field, "file") && strstr(f.reason, "empty"));
 	ckpt_bytes_fill(&file, 4096, 1);
 	read_file();
 	ck_assert_uint_eq(ckpt_catalog_count(c), 0);

@@ -151,7 +151,7 @@ static void put_descriptor(const char *arrays)
 	ckpt_bytes_text(&files[INDEX].bytes, arrays);
 	ckpt_bytes_text(&files[INDEX].bytes, "]}");
 	put_text(&files[ONE].bytes, "0123456789abcdefghijklmn");
-	put_text(&files[OTHER].bytes, "");
+	put_text(&files[OTHER].bytes, "-");
 }
 
 #define ARRAY(shape, piece) "{\"name\":\"w\",\"dtype\":\"i8\",\"shape\":" shape ",\"pieces\":[" piece "]}"
