@@ -10,7 +10,7 @@ static struct ckpt_bytes file;
 static struct ckpt_pickle *p;
 static struct ckpt_pickle_fault fault;
 static struct ckpt_buffer out;
-static uint8_t cut[64];
+static uint8_t cut[8192];
 
 static void teardown(void)
 {
@@ -208,6 +208,33 @@ START_TEST(moves_in_moves_end)
 }
 END_TEST
 
+// A dropped value of so many tuples in each other, all of which begin at one place, and each of which what stays recalls.
+static int edit_nested(uint32_t count)
+{
+	struct ckpt_bytes pickle = {0};
+	int rc;
+
+	ckpt_bytes_add(&pickle, "\x80\4}(" X "N", 11);
+	for (uint32_t i = 0; i < count; i++)
+		ckpt_bytes_add(&pickle, "\x85\x94", 2);
+	ckpt_bytes_add(&pickle, A "(", 7);
+	for (uint32_t i = 0; i < count; i++) {
+		ckpt_bytes_add(&pickle, "j", 1);
+		ckpt_bytes_number(&pickle, i, 4);
+	}
+	ckpt_bytes_add(&pickle, "tu.", 3);
+	rc = edit(pickle.data, pickle.len);
+	free(pickle.data);
+	return rc;
+}
+
+START_TEST(values_that_begin_at_one_place_are_no_work_without_end)
+{
+	ck_ok(edit_nested(100));
+	ck_assert_int_eq(edit_nested(20000), -EINVAL);
+}
+END_TEST
+
 START_TEST(graphs_that_differ_are_told)
 {
 	static const struct {
@@ -300,6 +327,7 @@ int main(void)
 	tcase_add_test(t, cut_items_are_gone_and_all_other_opcodes_stay);
 	tcase_add_test(t, what_cannot_stay_right_is_refused);
 	tcase_add_test(t, moves_in_moves_end);
+	tcase_add_test(t, values_that_begin_at_one_place_are_no_work_without_end);
 	tcase_add_test(t, graphs_that_differ_are_told);
 	tcase_add_test(t, a_read_that_fails_and_memory_that_is_short_are_told);
 	suite_add_tcase(suite, t);
