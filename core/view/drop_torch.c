@@ -134,7 +134,7 @@ static bool are_aligned(const struct torch *t, size_t align)
 	return true;
 }
 
-// What torch aligned storages by is text in a member; 64 where it does not say so, or they are not.
+// A member has the alignment of storages as text; 64 where it does not say so, or they are not.
 static int take_align(struct torch *t)
 {
 	char text[8] = "";

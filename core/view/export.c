@@ -366,7 +366,7 @@ static void find_file(struct item *i)
 	i->files = place.files;
 }
 
-// Where the arrays lie counts for the layout.
+// The places of the arrays count for the layout.
 static bool can_share(const struct ckpt_export *e)
 {
 	const struct ckpt_export_items *c = e->items;

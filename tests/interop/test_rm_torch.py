@@ -171,7 +171,7 @@ def test_storages_that_others_use_stay(mount, commit, ckptfs, prefix):
 
 
 def test_one_after_the_other(mount, commit, ckptfs):
-    """What is shared moves each time to the next one that needs it, and what is left is always right."""
+    """A shared value moves each time to the next one that needs it, and the rest is always right."""
     _, state = trained()
     top = put(mount, commit, {"all.pt": state})
     left = sorted(names(ckptfs, mount))

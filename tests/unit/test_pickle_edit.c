@@ -113,7 +113,7 @@ START_TEST(cut_items_are_gone_and_all_other_opcodes_stay)
 		SAMPLE("\x80\2}" X "}(" X "K\1us.", "\x80\2}."),
 		// A class, its state, and an id that nobody here knows.
 		SAMPLE("\x80\2}(" A "cm\nn\n)R}" X "K\1sb" X B "Qu.", "\x80\2}(" A "cm\nn\n)R}bu."),
-		// What is recalled moves to the first who recalls it: keys and values, and what is in them.
+		// A recalled value moves to the first who recalls it: keys and values, and their parts.
 		SAMPLE("\x80\2}(" X "q\0K\1" A "h\0u.", "\x80\2}(" A X "q\0u."),
 		SAMPLE("\x80\2}(" X "]q\1(K\1e" A "h\1u.", "\x80\2}(" A "]q\1(K\1eu."),
 		SAMPLE("\x80\2}(" X "K\5q\1\x85q\2" A "h\1" B "h\2u.", "\x80\2}(" A "K\5q\1" B "j\1\0\0\0\x85q\2u."),
