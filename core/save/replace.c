@@ -177,5 +177,7 @@ int ckpt_replace_commit(struct ckpt_step *step, const struct ckpt_commit *how, s
 
 const char *ckpt_replace_hint(int error)
 {
-	return error == -EEXIST ? "remove or rename it first, or save over it with --force" : ckpt_move_hint(error);
+	return error == -EEXIST ? "remove or rename it first; `save --force`, `derive --force` and `convert --force` "
+				  "take its place"
+				: ckpt_move_hint(error);
 }

@@ -206,4 +206,4 @@ def test_a_refusal_says_what_to_do(mount, store, commit, ckptfs, scratch):
     refused = ckptfs("export", store, "1000", scratch / "not/there", "-f", "npz", check=False)
     assert refused.returncode == 1 and f"{scratch / 'not/there'}: No such file" in refused.stderr and "mkdir -p" in refused.stderr
     refused = ckptfs("derive", store, "1000", "1000", check=False)
-    assert refused.returncode == 1 and "with --force" in refused.stderr and "ckptfs save" not in refused.stderr
+    assert refused.returncode == 1 and "derive --force" in refused.stderr and "ckptfs save" not in refused.stderr
