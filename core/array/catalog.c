@@ -46,6 +46,15 @@ unsigned ckpt_piece_shuffle_width(enum ckpt_piece_codec codec)
 	return codec >= CKPT_PIECE_SHUFFLE2 && codec <= CKPT_PIECE_SHUFFLE16 ? 2u << (codec - CKPT_PIECE_SHUFFLE2) : 0;
 }
 
+bool ckpt_piece_is_alike(const struct ckpt_piece *a, const struct ckpt_piece *b, unsigned ndim)
+{
+	size_t bytes = ndim * sizeof(uint64_t);
+
+	return a->bytes == b->bytes && a->first == b->first && !memcmp(a->codecs, b->codecs, sizeof(a->codecs)) &&
+	       !memcmp(a->start, b->start, bytes) && !memcmp(a->extent, b->extent, bytes) &&
+	       !memcmp(a->strides, b->strides, bytes);
+}
+
 // --- Stopping ---------------------------------------------------------------------------------------------------------
 
 #define TURNS_UNASKED 64

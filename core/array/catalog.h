@@ -95,6 +95,8 @@ struct ckpt_piece {
 	// Its bytes, where no range of the file has them as they are; offset is 0 then. NULL: they are in the file.
 	const uint8_t *data;
 };
+// Both have as many bytes, which stand for the same elements of an array of so many dimensions in the same form: equal bytes are equal elements.
+bool ckpt_piece_is_alike(const struct ckpt_piece *a, const struct ckpt_piece *b, unsigned ndim);
 
 struct ckpt_catalog_array {
 	const char *tree, *name; // the array is TREE:NAME

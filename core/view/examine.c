@@ -115,15 +115,6 @@ static enum ckpt_findings_known compare_pieces(struct sides *s, const struct ckp
 	return CKPT_FINDINGS_SAME;
 }
 
-static bool are_alike(const struct ckpt_piece *a, const struct ckpt_piece *b, unsigned ndim)
-{
-	size_t bytes = ndim * sizeof(uint64_t);
-
-	return !a->data && !b->data && a->bytes == b->bytes && a->first == b->first &&
-	       !memcmp(a->codecs, b->codecs, sizeof(a->codecs)) && !memcmp(a->start, b->start, bytes) &&
-	       !memcmp(a->extent, b->extent, bytes) && !memcmp(a->strides, b->strides, bytes);
-}
-
 static enum ckpt_findings_known same(void *arg, size_t now, size_t before)
 {
 	struct sides *s = arg;
@@ -139,7 +130,8 @@ static enum ckpt_findings_known same(void *arg, size_t now, size_t before)
 
 		ckpt_catalog_piece(s->now, now, k, &a);
 		ckpt_catalog_piece(s->before, before, k, &b);
-		known = are_alike(&a, &b, is.ndim) ? compare_pieces(s, &a, &b) : CKPT_FINDINGS_NOT_KNOWN;
+		known = !a.data && !b.data && ckpt_piece_is_alike(&a, &b, is.ndim) ? compare_pieces(s, &a, &b)
+										   : CKPT_FINDINGS_NOT_KNOWN;
 		if (known == CKPT_FINDINGS_CHANGED && a.codecs[0]) // other bytes may be the same elements
 			known = CKPT_FINDINGS_NOT_KNOWN;
 		if (known != CKPT_FINDINGS_SAME)

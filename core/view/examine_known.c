@@ -29,11 +29,7 @@ static bool same_array(const struct ckpt_catalog_array *a, const struct ckpt_cat
 
 static bool same_piece(const struct ckpt_piece *a, const struct ckpt_piece *b, unsigned ndim)
 {
-	size_t bytes = ndim * sizeof(uint64_t);
-
-	return !strcmp(a->file, b->file) && a->offset == b->offset && a->bytes == b->bytes && a->first == b->first &&
-	       !memcmp(a->codecs, b->codecs, sizeof(a->codecs)) && !memcmp(a->start, b->start, bytes) &&
-	       !memcmp(a->extent, b->extent, bytes) && !memcmp(a->strides, b->strides, bytes) &&
+	return !strcmp(a->file, b->file) && a->offset == b->offset && ckpt_piece_is_alike(a, b, ndim) &&
 	       same_bytes(a->data, b->data, (size_t)a->bytes);
 }
 
